@@ -1,0 +1,50 @@
+# Tidemark. `make` runs what a change must pass before it is sent; `make help` lists the rest.
+SHELL := /bin/bash
+GO ?= go
+BIN := bin/tidemark
+T ?= 60s
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+FUZZ_PACKAGES := ./internal/batch ./internal/core/epoch ./internal/log ./internal/wire ./internal/broker/api ./internal/config ./internal/source ./internal/core/meta ./internal/core/timeline
+
+.PHONY: all help build demo test race fuzz bench kafka ci fmt-check vet lint vectors
+all: fmt-check vet lint test
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+build: $(BIN) ## bin/tidemark
+$(BIN): $(shell find cmd internal -name '*.go' -not -name '*_test.go') go.mod go.sum
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/tidemark
+
+demo: $(BIN) ## a source and a standby in one process: mirror, unclean election, failover, proof
+	$(BIN) demo --once
+
+test: ## unit, property, vector and end-to-end tests
+	$(GO) test -timeout 15m ./...
+
+race: ## the same under the race detector
+	$(GO) test -race -timeout 30m ./...
+
+fuzz: ## every fuzz target for T (default 60s) each
+	@set -e; for p in $(FUZZ_PACKAGES); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	  echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(T) $$p; done; done
+
+bench: ## benchmarks; docs/perf says how to read them
+	$(GO) test -run '^$$' -bench . -benchmem ./internal/... ./test/bench/...
+
+kafka: $(BIN) ## tests against a real Apache Kafka (needs JDK 17 and Maven; jars are cached in .cache)
+	test/kafka/fetch-kafka .cache/kafka
+	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_BIN=$(CURDIR)/$(BIN) $(GO) test -tags kafka -count=1 -timeout 25m ./test/kafka/...
+
+fmt-check:
+	@out=$$(gofmt -l cmd internal test); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
+
+vet:
+	$(GO) vet ./...
+	$(GO) vet -tags kafka ./test/kafka/...
+
+lint: ## staticcheck, pinned in tools/go.mod
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+
+ci: fmt-check vet test kafka ## what .ci/run calls

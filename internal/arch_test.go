@@ -1,0 +1,169 @@
+// Package internal_test holds the tests of the project's shape: which package may import which, and how long files and functions may be.
+package internal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// edges is the allowed dependency direction: each package (or tree, ending in
+// /...) may import the listed packages of this module and no others. A package
+// that isn't listed fails the test: give it a place first.
+var edges = map[string][]string{
+	"cmd/tidemark/...": {"internal/..."},
+
+	"internal/broker/api/...":         {"internal/wire", "internal/log", "internal/batch", "internal/config", "internal/telemetry", "internal/core/...", "internal/net", "internal/vfs", "internal/assert"},
+	"internal/broker/coordinator/...": {"internal/broker/api", "internal/wire", "internal/log", "internal/batch", "internal/telemetry", "internal/core/...", "internal/config", "internal/vfs", "internal/assert"},
+	"internal/broker/mirror/...":      {"internal/source", "internal/log", "internal/batch", "internal/vault", "internal/metastore", "internal/core/...", "internal/config", "internal/telemetry", "internal/broker/api", "internal/wire", "internal/vfs", "internal/assert"},
+	"internal/broker":                 {"internal/..."},
+	"internal/console/...":            {"internal/..."},
+	"internal/demo/...":               {"internal/..."},
+	"internal/client/...":             {"internal/core/types"},
+
+	"internal/net/...":       {"internal/wire", "internal/vfs", "internal/telemetry", "internal/core/types", "internal/assert"},
+	"internal/wire/...":      {"internal/vfs", "internal/core/types", "internal/assert"},
+	"internal/source/...":    {"internal/wire", "internal/batch", "internal/config", "internal/core/types", "internal/assert"},
+	"internal/config/...":    {"internal/log", "internal/core/types"},
+	"internal/telemetry/...": {"internal/core/types"},
+	"internal/metastore/...": {"internal/metastore", "internal/metastore/...", "internal/core/...", "internal/assert"},
+	"internal/vault/...":     {"internal/vfs", "internal/vfs/...", "internal/batch", "internal/log", "internal/core/...", "internal/assert"},
+	"internal/log/...":       {"internal/vfs", "internal/vfs/...", "internal/batch", "internal/core/epoch", "internal/core/txn", "internal/core/types", "internal/assert"},
+	"internal/batch/...":     {"internal/core/types", "internal/assert"},
+	"internal/vfs/...":       {"internal/vfs", "internal/assert"},
+	"internal/vectors/...":   {},
+	"internal/assert":        {},
+	"internal/core/...":      {"internal/core/...", "internal/assert"},
+
+	"test/...": {"internal/...", "test/..."},
+}
+
+// pureStd is all that internal/core may import of the standard library: no
+// clock, network, file, goroutine or randomness can be reached from it.
+var pureStd = []string{
+	"bytes", "cmp", "crypto/sha256", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors",
+	"fmt", "hash/crc32", "iter", "maps", "math", "math/bits", "regexp", "slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
+}
+
+// reserved names the few packages that may import a heavy or telling dependency (test files aside).
+var reserved = map[string][]string{
+	"go.etcd.io/etcd/server/": {"internal/metastore/embed"},
+	"go.etcd.io/etcd/client/": {"internal/metastore/etcd", "internal/metastore/embed"},
+	"github.com/twmb/franz-go/pkg/kmsg": {
+		"internal/wire", "internal/source", "internal/broker/api", "internal/broker/coordinator",
+	},
+	"github.com/twmb/franz-go/pkg/kgo":  {"internal/client", "internal/demo", "cmd/tidemark"},
+	"github.com/twmb/franz-go/pkg/kadm": {"internal/client", "internal/demo", "cmd/tidemark"},
+	"github.com/IBM/sarama":             {},
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Standard", "tidemark/...").Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %s", exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var pkgs []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+func matches(pattern, path string) bool {
+	if tree, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == tree || strings.HasPrefix(path, tree+"/")
+	}
+	return path == pattern
+}
+
+// allowedFor finds the longest entry of edges that covers path.
+func allowedFor(path string) ([]string, bool) {
+	best, found := "", false
+	for pattern := range edges {
+		if matches(pattern, path) && (!found || len(pattern) > len(best)) {
+			best, found = pattern, true
+		}
+	}
+	return edges[best], found
+}
+
+// edgeFault says what is wrong with from importing to, or "".
+func edgeFault(from, to string) string {
+	if dep, ours := strings.CutPrefix(to, "tidemark/"); ours {
+		allowed, known := allowedFor(from)
+		if !known {
+			return "has no place in the table of allowed edges"
+		}
+		if !slices.ContainsFunc(allowed, func(p string) bool { return matches(p, dep) }) {
+			return "must not import " + dep
+		}
+		return ""
+	}
+	for prefix, owners := range reserved {
+		if strings.HasPrefix(to, prefix) && !slices.Contains(owners, from) && !strings.HasPrefix(from, "test/") {
+			return "must not import " + to
+		}
+	}
+	first, _, _ := strings.Cut(to, "/")
+	isStd := !strings.Contains(first, ".")
+	if matches("internal/core/...", from) && (!isStd || !slices.Contains(pureStd, to)) {
+		return "is pure and must not import " + to
+	}
+	return ""
+}
+
+// TestAllowedImports enforces the dependency direction that docs/ARCHITECTURE.md draws.
+func TestAllowedImports(t *testing.T) {
+	pkgs := listPackages(t)
+	if len(pkgs) < 10 {
+		t.Fatalf("only %d packages found: the listing is broken", len(pkgs))
+	}
+	for _, p := range pkgs {
+		from := strings.TrimPrefix(p.ImportPath, "tidemark/")
+		for _, to := range p.Imports {
+			if fault := edgeFault(from, to); fault != "" {
+				t.Errorf("%s %s", from, fault)
+			}
+		}
+	}
+}
+
+// TestEdgeFaultFindsFaults shows that the check can fail.
+func TestEdgeFaultFindsFaults(t *testing.T) {
+	f := func(from, to string, wantFault bool) {
+		t.Helper()
+		if got := edgeFault(from, to); (got != "") != wantFault {
+			t.Errorf("%s → %s: fault %q, want one: %v", from, to, got, wantFault)
+		}
+	}
+	f("internal/core/epoch", "time", true)
+	f("internal/core/epoch", "sync", true)
+	f("internal/core/epoch", "tidemark/internal/core/types", false)
+	f("internal/core/epoch", "tidemark/internal/log", true)
+	f("internal/log", "tidemark/internal/batch", false)
+	f("internal/log", "tidemark/internal/wire", true)
+	f("internal/wire", "tidemark/internal/broker", true)
+	f("internal/broker", "go.etcd.io/etcd/server/v3/embed", true)
+	f("internal/metastore/embed", "go.etcd.io/etcd/server/v3/embed", false)
+	f("internal/nowhere", "tidemark/internal/log", true)
+}
