@@ -1,0 +1,4 @@
+package api
+
+// Groups is the group coordinator.
+type Groups interface{}

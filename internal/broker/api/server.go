@@ -1,0 +1,85 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/wire"
+)
+
+// Server answers requests: it implements net.Handler.
+type Server struct {
+	Deps
+	byKey map[wire.Key]entry
+	keys  []entry // in the order of keys: what ApiVersions says
+}
+
+// ErrClose is returned by handlers (wrapped with the reason) when the
+// connection must be closed without an answer.
+var ErrClose = errors.New("close the connection")
+
+// NewServer makes the server of all registered APIs.
+func NewServer(d Deps) *Server {
+	s := &Server{Deps: d, byKey: make(map[wire.Key]entry)}
+	for _, e := range append(coreAPIs(), groupAPIs()...) {
+		s.byKey[e.key] = e
+	}
+	for _, a := range wire.APIs() {
+		if e, ok := s.byKey[a.Key]; ok {
+			s.keys = append(s.keys, e)
+		}
+	}
+	return s
+}
+
+// Call is one request on its way through a handler.
+type Call struct {
+	*Server
+	Ctx context.Context
+	Req *wire.Request
+	// Image is the one image of this request (R9).
+	Image *meta.Image
+}
+
+// entry is one row of the table of handlers.
+type entry struct {
+	key wire.Key
+	// encode answers the request completely; for the APIs whose answer isn't a
+	// plain message.
+	encode func(c *Call, in kmsg.Request) (*wire.Response, error)
+}
+
+// on makes a row for a handler that answers with a message. f gets the decoded
+// request; byte slices in it are valid until f returns, and must be copied to be
+// kept. An answer of nil means that there is none; an error (wrap ErrClose
+// with the reason) closes the connection.
+func on[In kmsg.Request](key wire.Key, f func(c *Call, in In) (kmsg.Response, error)) entry {
+	return entry{key: key, encode: func(c *Call, in kmsg.Request) (*wire.Response, error) {
+		msg, ok := in.(In)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s decoded as %T", ErrClose, key, in)
+		}
+		out, err := f(c, msg)
+		if err != nil || out == nil {
+			return nil, err
+		}
+		return wire.Encode(c.Req, out), nil
+	}}
+}
+
+// Handle answers one request. It implements net.Handler.
+func (s *Server) Handle(ctx context.Context, req *wire.Request) (*wire.Response, error) {
+	e, ok := s.byKey[req.Key]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s isn't served", ErrClose, req.Key)
+	}
+	msg, err := req.Decode()
+	if err != nil {
+		return nil, err
+	}
+	return e.encode(&Call{Server: s, Ctx: ctx, Req: req, Image: s.Image()}, msg)
+}
