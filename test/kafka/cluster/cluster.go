@@ -1,0 +1,349 @@
+//go:build kafka
+
+// Package cluster starts real Apache Kafka brokers on loopback for tests.
+//
+// Each node is a JVM process of its own, so that it can be killed and frozen.
+// The jars come from the folder that TIDEMARK_KAFKA_LIBS names (make kafka
+// fills it). A test that can't have them fails; it never skips.
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"tidemark/internal/core/types"
+)
+
+// controllerID is the node id of the process that runs the controller alone.
+const controllerID = 100
+
+// startWait bounds how long a node may take until its listener accepts.
+const startWait = 90 * time.Second
+
+// Options describe a cluster.
+type Options struct {
+	// Brokers is how many broker nodes there are: ids from 1. With one, it is its own controller.
+	Brokers int
+	// Props are added to each node's server.properties.
+	Props map[string]string
+	// Listener replaces the client listener's protocol (PLAINTEXT): SSL, SASL_PLAINTEXT or SASL_SSL.
+	Listener string
+	// ClusterID, if set, is the cluster's id (22 characters).
+	ClusterID string
+	// Ports, if set, are the brokers' client ports; else free ones are chosen.
+	Ports []int
+}
+
+// Cluster is a running Apache Kafka.
+type Cluster struct {
+	tb        testing.TB
+	dir       string
+	opts      Options
+	ClusterID string
+	nodes     []*Node // brokers, and a controller at the end if it is apart
+}
+
+// Node is one JVM.
+type Node struct {
+	ID      int
+	Port    int
+	dir     string
+	props   string
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	done    chan struct{}
+	logFile string
+}
+
+// Libs gives the folder of Kafka's jars.
+func Libs(tb testing.TB) string {
+	tb.Helper()
+	libs := os.Getenv("TIDEMARK_KAFKA_LIBS")
+	if libs == "" {
+		tb.Fatal("TIDEMARK_KAFKA_LIBS names no folder with Apache Kafka's jars: run `make kafka`")
+	}
+	return libs
+}
+
+// FreePort gives a port on loopback that was free a moment ago.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// Start formats and starts a cluster and stops it when the test ends.
+func Start(tb testing.TB, o Options) *Cluster {
+	tb.Helper()
+	if o.Brokers == 0 {
+		o.Brokers = 1
+	}
+	if o.Listener == "" {
+		o.Listener = "PLAINTEXT"
+	}
+	c := &Cluster{tb: tb, dir: tb.TempDir(), opts: o, ClusterID: o.ClusterID}
+	if c.ClusterID == "" {
+		var id types.TopicID
+		_, _ = rand.Read(id[:])
+		c.ClusterID = id.String()
+		if c.ClusterID[0] == '-' { // a leading dash looks like an option to the format tool
+			c.ClusterID = "A" + c.ClusterID[1:]
+		}
+	}
+	controllerPort := FreePort(tb)
+	for i := range o.Brokers {
+		port := 0
+		if i < len(o.Ports) {
+			port = o.Ports[i]
+		} else {
+			port = FreePort(tb)
+		}
+		c.nodes = append(c.nodes, c.newNode(i+1, port, controllerPort))
+	}
+	if o.Brokers > 1 {
+		c.nodes = append(c.nodes, c.newNode(controllerID, 0, controllerPort))
+	}
+	c.each(func(n *Node) error { return c.format(n) })
+	tb.Cleanup(c.stopAll)
+	c.each(func(n *Node) error { return c.start(n) })
+	return c
+}
+
+// each runs f for all nodes at once and fails the test on the first error.
+func (c *Cluster) each(f func(*Node) error) {
+	c.tb.Helper()
+	errs := make([]error, len(c.nodes))
+	var wg sync.WaitGroup
+	for i, n := range c.nodes {
+		wg.Go(func() { errs[i] = f(n) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
+func (c *Cluster) newNode(id, port, controllerPort int) *Node {
+	n := &Node{ID: id, Port: port, dir: filepath.Join(c.dir, fmt.Sprint("node", id))}
+	controller := c.opts.Brokers == 1 || id == controllerID
+	props := map[string]string{
+		"node.id":                        fmt.Sprint(id),
+		"controller.listener.names":      "CONTROLLER",
+		"listener.security.protocol.map": "CLIENT:" + c.opts.Listener + ",INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"log.dirs":                       filepath.Join(n.dir, "data"),
+		"offsets.topic.num.partitions":   "5", "transaction.state.log.num.partitions": "5",
+		"offsets.topic.replication.factor": "1", "transaction.state.log.replication.factor": "1",
+		"transaction.state.log.min.isr": "1", "share.coordinator.state.topic.replication.factor": "1",
+		"share.coordinator.state.topic.min.isr": "1", "group.initial.rebalance.delay.ms": "0",
+		"auto.create.topics.enable": "false", "log.retention.check.interval.ms": "500",
+		"log.cleaner.backoff.ms": "500", "log.initial.task.delay.ms": "100",
+		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500",
+		"controller.quorum.voters": fmt.Sprintf("%d@127.0.0.1:%d", map[bool]int{true: 1, false: controllerID}[c.opts.Brokers == 1], controllerPort),
+	}
+	var roles, listeners []string
+	if id != controllerID {
+		internal := FreePort(c.tb)
+		roles = append(roles, "broker")
+		listeners = append(listeners, fmt.Sprintf("CLIENT://127.0.0.1:%d", port), fmt.Sprintf("INTERNAL://127.0.0.1:%d", internal))
+		props["advertised.listeners"] = strings.Join(listeners, ",")
+		props["inter.broker.listener.name"] = "INTERNAL"
+	}
+	if controller {
+		roles = append(roles, "controller")
+		listeners = append(listeners, fmt.Sprintf("CONTROLLER://127.0.0.1:%d", controllerPort))
+	}
+	props["process.roles"], props["listeners"] = strings.Join(roles, ","), strings.Join(listeners, ",")
+	for k, v := range c.opts.Props {
+		props[k] = v
+	}
+	var text strings.Builder
+	for k, v := range props {
+		fmt.Fprintf(&text, "%s=%s\n", k, v)
+	}
+	n.props = text.String()
+	return n
+}
+
+func (c *Cluster) format(n *Node) error {
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.propsFile(), []byte(n.props), 0o644); err != nil {
+		return err
+	}
+	out, err := javaCommand(context.Background(), c.tb, "kafka.tools.StorageTool", "format", "-t", c.ClusterID, "-c", n.propsFile()).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("format node %d: %w\n%s", n.ID, err, out)
+	}
+	return nil
+}
+
+func (n *Node) propsFile() string { return filepath.Join(n.dir, "server.properties") }
+
+// javaCommand runs a class of Kafka's jars in a small JVM.
+func javaCommand(ctx context.Context, tb testing.TB, class string, args ...string) *exec.Cmd {
+	all := append([]string{"-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"-cp", filepath.Join(Libs(tb), "*"), class}, args...)
+	return exec.CommandContext(ctx, "java", all...)
+}
+
+func (c *Cluster) start(n *Node) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd != nil {
+		return fmt.Errorf("node %d runs already", n.ID)
+	}
+	n.logFile = filepath.Join(n.dir, "out.log")
+	log, err := os.OpenFile(n.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := javaCommand(context.Background(), c.tb, "kafka.Kafka", n.propsFile())
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	n.cmd, n.done = cmd, done
+	if n.ID == controllerID {
+		return nil
+	}
+	return waitListening(n, done)
+}
+
+func waitListening(n *Node, done chan struct{}) error {
+	deadline := time.NewTimer(startWait)
+	defer deadline.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			out, _ := os.ReadFile(n.logFile)
+			return fmt.Errorf("node %d ended while starting:\n%s", n.ID, tail(out))
+		case <-deadline.C:
+			return fmt.Errorf("node %d doesn't listen after %s", n.ID, startWait)
+		case <-tick.C:
+			conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", n.Port), time.Second)
+			if err == nil {
+				return conn.Close()
+			}
+		}
+	}
+}
+
+func tail(b []byte) []byte {
+	if len(b) > 4000 {
+		b = b[len(b)-4000:]
+	}
+	return b
+}
+
+// Node gives the broker with the id.
+func (c *Cluster) Node(id int) *Node {
+	i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n.ID == id })
+	if i < 0 {
+		c.tb.Fatalf("no node %d", id)
+	}
+	return c.nodes[i]
+}
+
+// Bootstrap lists all brokers' client addresses.
+func (c *Cluster) Bootstrap() string {
+	var addrs []string
+	for _, n := range c.nodes {
+		if n.ID != controllerID {
+			addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", n.Port))
+		}
+	}
+	return strings.Join(addrs, ",")
+}
+
+// Signal sends a signal to a node; with wait it returns when the process has ended.
+func (c *Cluster) Signal(id int, sig syscall.Signal, wait bool) {
+	c.tb.Helper()
+	n := c.Node(id)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd == nil {
+		return
+	}
+	if err := n.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		c.tb.Fatal(err)
+	}
+	if wait {
+		<-n.done
+		n.cmd = nil
+	}
+}
+
+// Kill ends a node abruptly (kill -9).
+func (c *Cluster) Kill(id int) { c.tb.Helper(); c.Signal(id, syscall.SIGKILL, true) }
+
+// Stop ends a node in order.
+func (c *Cluster) Stop(id int) { c.tb.Helper(); c.Signal(id, syscall.SIGTERM, true) }
+
+// KillAll ends the whole cluster abruptly.
+func (c *Cluster) KillAll() {
+	for _, n := range c.nodes {
+		c.Kill(n.ID)
+	}
+}
+
+// Restart starts a node that was stopped or killed.
+func (c *Cluster) Restart(id int) {
+	c.tb.Helper()
+	if err := c.start(c.Node(id)); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
+func (c *Cluster) stopAll() {
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		if n.cmd != nil {
+			_ = n.cmd.Process.Kill()
+			<-n.done
+			n.cmd = nil
+		}
+		n.mu.Unlock()
+	}
+}
+
+// DataDir is a node's log.dirs.
+func (n *Node) DataDir() string { return filepath.Join(n.dir, "data") }
+
+// Tool runs a Java class to its end and gives what it printed.
+func (c *Cluster) Tool(ctx context.Context, class string, args ...string) (string, error) {
+	return RunJava(ctx, c.tb, class, args...)
+}
+
+// RunJava runs a class of Kafka's jars, or of ours, to its end.
+func RunJava(ctx context.Context, tb testing.TB, class string, args ...string) (string, error) {
+	cmd := javaCommand(ctx, tb, class, args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = 5 * time.Second
+	err := cmd.Run()
+	return out.String(), err
+}
