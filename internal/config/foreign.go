@@ -1,0 +1,118 @@
+package config
+
+import "strings"
+
+// ignoredReasons says why a key that Kafka knows has no effect here.
+// A prefix ends with a dot.
+var ignoredReasons = map[string]string{
+	"zookeeper.":                                       "there is no ZooKeeper here: metadata lives in etcd (key metadata)",
+	"controller.":                                      "there is no KRaft quorum here: metadata lives in etcd (key metadata)",
+	"metadata.log.":                                    "there is no KRaft metadata log here: metadata lives in etcd (key metadata)",
+	"metadata.max.":                                    "there is no KRaft metadata log here: metadata lives in etcd (key metadata)",
+	"process.roles":                                    "a node's roles follow from the key metadata",
+	"broker.id.generation.enable":                      "node ids are given, never generated",
+	"reserved.broker.max.id":                           "node ids are given, never generated",
+	"inter.broker.":                                    "one node has no inter-broker traffic",
+	"security.inter.broker.protocol":                   "one node has no inter-broker traffic",
+	"num.network.threads":                              "connections are served by goroutines, not a fixed pool",
+	"num.io.threads":                                   "requests are served by goroutines; num.shards sets the event loops",
+	"background.threads":                               "background work has no fixed pool",
+	"queued.max.requests":                              "requests are bounded by bytes: queued.max.request.bytes",
+	"num.replica.fetchers":                             "one node has no followers; mirrors have mirror.fetchers.per.source.broker",
+	"replica.":                                         "one node has no followers",
+	"follower.":                                        "one node has no followers",
+	"leader.":                                          "one node has no followers",
+	"auto.leader.rebalance.enable":                     "one node has nothing to rebalance",
+	"controlled.shutdown.":                             "one node has nobody to hand leadership to",
+	"log.cleaner.io.":                                  "compaction is not paced by these keys",
+	"log.dir.failure.timeout.ms":                       "a failed log dir goes offline at once",
+	"log.message.format.version":                       "only record format v2 exists here",
+	"log.message.downconversion.enable":                "records are never converted",
+	"log.message.timestamp.difference.max.ms":          "use log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms",
+	"inter.broker.protocol.version":                    "versions are negotiated by ApiVersions alone",
+	"metric.reporters":                                 "metrics are served at /metrics of the HTTP listener",
+	"metrics.":                                         "metrics are served at /metrics of the HTTP listener",
+	"kafka.metrics.":                                   "metrics are served at /metrics of the HTTP listener",
+	"auto.include.jmx.reporter":                        "metrics are served at /metrics of the HTTP listener",
+	"client.metrics.":                                  "client telemetry is not collected",
+	"telemetry.max.bytes":                              "client telemetry is not collected",
+	"share.":                                           "share groups are not served",
+	"group.share.":                                     "share groups are not served",
+	"group.streams.":                                   "streams groups are not served",
+	"group.coordinator.threads":                        "group coordinators run on the partitions' event loops",
+	"group.coordinator.append.linger.ms":               "commits are grouped by what waits, not by time",
+	"group.coordinator.new.enable":                     "there is one group coordinator",
+	"offsets.commit.required.acks":                     "commits are acks=all",
+	"transaction.state.log.load.buffer.size":           "transaction state is not loaded from a log yet",
+	"initial.broker.registration.timeout.ms":           "a node that can't register says so at once",
+	"broker.heartbeat.interval.ms":                     "follows from broker.session.timeout.ms",
+	"connection.failed.authentication.delay.ms":        "there is no authentication on listeners",
+	"connections.max.reauth.ms":                        "there is no authentication on listeners",
+	"max.connection.creation.rate":                     "new connections are bounded in number, not in rate",
+	"max.connections.per.ip.overrides":                 "max.connections.per.ip holds for every address",
+	"socket.listen.backlog.size":                       "the system's backlog is used",
+	"socket.connection.setup.timeout.":                 "the broker opens no connection but a mirror's (mirror.request.timeout.ms)",
+	"request.timeout.ms":                               "a mirror's requests have mirror.request.timeout.ms",
+	"delegation.token.":                                "delegation tokens are not served",
+	"password.encoder.":                                "no secret is stored encrypted",
+	"config.providers":                                 "values are taken as they are written",
+	"quota.":                                           "quotas are not enforced",
+	"replication.quota.":                               "quotas are not enforced",
+	"alter.config.policy.class.name":                   "classes can't be loaded",
+	"create.topic.policy.class.name":                   "classes can't be loaded",
+	"remote.log.manager.":                              "there is no tiered storage",
+	"remote.log.metadata.":                             "there is no tiered storage",
+	"remote.fetch.max.wait.ms":                         "there is no tiered storage",
+	"remote.list.offsets.request.timeout.ms":           "there is no tiered storage",
+	"log.local.":                                       "there is no tiered storage",
+	"log.initial.task.delay.ms":                        "background work starts when the node is ready",
+	"producer.purgatory.purge.interval.requests":       "waiting requests are subscriptions and need no purge",
+	"delete.records.purgatory.purge.interval.requests": "waiting requests are subscriptions and need no purge",
+	"eligible.leader.replicas.":                        "eligible leader replicas are always kept",
+	"early.start.listeners":                            "listeners open when the node is ready",
+	"unstable.":                                        "unstable switches don't exist here",
+	"ssl.":                                             "TLS listeners take PEM files: ssl.keystore.location, ssl.key.location, ssl.truststore.location, ssl.client.auth",
+	"compression.":                                     "compression levels matter only when the broker recompresses, with default levels",
+}
+
+// refusal gives the reason why a key of Kafka's with this value can't be taken, or "".
+func refusal(k, v string) string {
+	v = strings.TrimSpace(v)
+	switch {
+	case k == "remote.log.storage.system.enable" && strings.EqualFold(v, "true"):
+		return "tiered storage is not supported: leave it out, or set it to false"
+	case k == "authorizer.class.name" && v != "":
+		return "this version enforces no ACLs: a listener would be open although an authorizer was asked for"
+	case strings.HasPrefix(k, "sasl.") || strings.Contains(k, ".sasl."):
+		return "listeners have no SASL in this version; use PLAINTEXT or SSL with ssl.client.auth=required"
+	case k == "principal.builder.class" && v != "":
+		return "classes can't be loaded"
+	case k == "replica.selector.class" && v != "":
+		return "classes can't be loaded"
+	case k == "ssl.keystore.type" && !strings.EqualFold(v, "PEM"), k == "ssl.truststore.type" && !strings.EqualFold(v, "PEM"):
+		return "only PEM files are read"
+	case strings.HasPrefix(k, "listener.name."):
+		return "keys of a single listener are not supported: set the key for all listeners"
+	default:
+		return ""
+	}
+}
+
+// ignoredReason looks a foreign key up, whole or by its prefix.
+func ignoredReason(k string) (string, bool) {
+	if r, ok := ignoredReasons[k]; ok && r != "" {
+		return r, true
+	}
+	for i := len(k) - 1; i > 0; i-- {
+		if k[i] != '.' {
+			continue
+		}
+		if r, ok := ignoredReasons[k[:i+1]]; ok {
+			return r, true
+		}
+	}
+	if k == "remote.log.storage.system.enable" || k == "authorizer.class.name" || k == "principal.builder.class" {
+		return "empty or off, as here", true
+	}
+	return "", false
+}
