@@ -1,0 +1,214 @@
+package telemetry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// Metrics is all that a node counts. Make it with New; every field is safe for
+// use by any goroutine.
+type Metrics struct {
+	Topics   *Topics
+	Requests *Requests
+	Net      *Net
+	Log      *Log
+	Meta     *Meta
+	Mirror   *Mirror
+	registry *prometheus.Registry
+}
+
+// New makes the metrics of one node in a registry of their own, with the Go
+// runtime's and the process's beside them.
+func New() *Metrics {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return &Metrics{
+		Topics:   newTopics(r),
+		Requests: newRequests(r),
+		Net:      newNet(r),
+		Log:      newLog(r),
+		Meta:     newMeta(r),
+		Mirror:   newMirror(r),
+		registry: r,
+	}
+}
+
+// Gatherer is what a /metrics handler serves.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Register adds a collector, e.g. NewPartitionCollector; a second one of the same kind is refused.
+func (m *Metrics) Register(c prometheus.Collector) error { return m.registry.Register(c) }
+
+// Topics counts what clients write and read, by topic (BrokerTopicMetrics).
+type Topics struct {
+	MessagesIn, BytesIn, BytesOut   *prometheus.CounterVec // topic
+	ProduceRequests, FetchRequests  *prometheus.CounterVec // topic
+	FailedProduce, FailedFetch      *prometheus.CounterVec // error
+	ReplicationBytesIn              prometheus.Counter
+	ProduceMessageTooOld, RejectCRC prometheus.Counter
+}
+
+func counterVec(r prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	r.MustRegister(c)
+	return c
+}
+
+func counter(r prometheus.Registerer, name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	r.MustRegister(c)
+	return c
+}
+
+func gauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	r.MustRegister(g)
+	return g
+}
+
+func newTopics(r prometheus.Registerer) *Topics {
+	const p = "kafka_server_brokertopicmetrics_"
+	return &Topics{
+		MessagesIn:           counterVec(r, p+"messagesin_total", "Records that clients wrote, by topic.", "topic"),
+		BytesIn:              counterVec(r, p+"bytesin_total", "Bytes of record batches that clients wrote, by topic.", "topic"),
+		BytesOut:             counterVec(r, p+"bytesout_total", "Bytes of record batches that clients read, by topic.", "topic"),
+		ProduceRequests:      counterVec(r, p+"totalproducerequests_total", "Partitions' parts of Produce requests, by topic.", "topic"),
+		FetchRequests:        counterVec(r, p+"totalfetchrequests_total", "Partitions' parts of Fetch requests that had records, by topic.", "topic"),
+		FailedProduce:        counterVec(r, p+"failedproducerequests_total", "Partitions' parts of Produce requests that failed, by error.", "error"),
+		FailedFetch:          counterVec(r, p+"failedfetchrequests_total", "Partitions' parts of Fetch requests that failed, by error.", "error"),
+		ReplicationBytesIn:   counter(r, p+"replicationbytesin_total", "Bytes of record batches copied from other brokers of this cluster."),
+		ProduceMessageTooOld: counter(r, p+"invalidtimestamprecords_total", "Batches refused for their time."),
+		RejectCRC:            counter(r, p+"invalidmessagecrcrecords_total", "Batches refused for their checksum."),
+	}
+}
+
+// Forget drops the counters of a topic that is gone.
+func (t *Topics) Forget(topic string) {
+	for _, v := range []*prometheus.CounterVec{t.MessagesIn, t.BytesIn, t.BytesOut, t.ProduceRequests, t.FetchRequests} {
+		v.DeleteLabelValues(topic)
+	}
+}
+
+// Requests counts requests by API name (RequestMetrics).
+type Requests struct {
+	Count  *prometheus.CounterVec   // request, version
+	Errors *prometheus.CounterVec   // request, error
+	TimeMs *prometheus.HistogramVec // request
+}
+
+func newRequests(r prometheus.Registerer) *Requests {
+	const p = "kafka_network_requestmetrics_"
+	q := &Requests{
+		Count:  counterVec(r, p+"requests_total", "Requests, by API and version.", "request", "version"),
+		Errors: counterVec(r, p+"errors_total", "Error codes in answers, by API.", "request", "error"),
+		TimeMs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: p + "totaltimems", Help: "Time from a request's last byte to its answer's first, in milliseconds, by API.",
+			Buckets: []float64{0.1, 0.5, 1, 5, 10, 50, 100, 500, 1000, 5000, 30000},
+		}, []string{"request"}),
+	}
+	r.MustRegister(q.TimeMs)
+	return q
+}
+
+// Net counts connections and request memory.
+type Net struct {
+	Connections        *prometheus.GaugeVec   // listener
+	ConnectionsRefused *prometheus.CounterVec // reason
+	ConnectionsOpened  *prometheus.CounterVec // listener
+	QueuedRequestBytes prometheus.Gauge
+	OversizedRequests  prometheus.Counter
+	IdleClosed         prometheus.Counter
+	RequestParseErrors prometheus.Counter
+}
+
+func newNet(r prometheus.Registerer) *Net {
+	const p = "kafka_server_socketservermetrics_"
+	n := &Net{
+		Connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: p + "connection_count", Help: "Open connections, by listener.",
+		}, []string{"listener"}),
+		ConnectionsRefused: counterVec(r, p+"connections_refused_total", "Connections closed at once, by reason.", "reason"),
+		ConnectionsOpened:  counterVec(r, p+"connection_creation_total", "Connections accepted, by listener.", "listener"),
+		QueuedRequestBytes: gauge(r, p+"memorypoolused_bytes", "Bytes of requests held in memory."),
+		OversizedRequests:  counter(r, p+"oversized_requests_total", "Requests larger than socket.request.max.bytes."),
+		IdleClosed:         counter(r, p+"expired_connections_killed_total", "Connections closed for being idle."),
+		RequestParseErrors: counter(r, p+"malformed_requests_total", "Requests that could not be read."),
+	}
+	r.MustRegister(n.Connections)
+	return n
+}
+
+// Log counts what storage does.
+type Log struct {
+	FlushMs          prometheus.Histogram
+	OfflineDirs      prometheus.Gauge
+	OfflineReplicas  prometheus.Gauge
+	CompactionRuns   prometheus.Counter
+	CompactedBytes   prometheus.Counter
+	CompactionErrors prometheus.Counter
+	RetentionRemoved prometheus.Counter
+	NoSpace          prometheus.Counter
+	CutRecords       *prometheus.CounterVec // cause
+}
+
+func newLog(r prometheus.Registerer) *Log {
+	l := &Log{
+		FlushMs: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kafka_log_logflushstats_logflushtimems", Help: "Time of a partition's flush to disk in milliseconds.",
+			Buckets: []float64{0.1, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1000},
+		}),
+		OfflineDirs:      gauge(r, "kafka_log_logmanager_offlinelogdirectorycount", "Log dirs that failed and are offline."),
+		OfflineReplicas:  gauge(r, "kafka_server_replicamanager_offlinereplicacount", "Replicas of this broker that are offline."),
+		CompactionRuns:   counter(r, "kafka_log_logcleaner_runs_total", "Compactions that ended well."),
+		CompactedBytes:   counter(r, "kafka_log_logcleaner_bytes_read_total", "Bytes read by compactions."),
+		CompactionErrors: counter(r, "kafka_log_logcleaner_uncleanable_total", "Compactions that failed."),
+		RetentionRemoved: counter(r, "tidemark_log_retention_segments_removed_total", "Segments that retention removed."),
+		NoSpace:          counter(r, "tidemark_log_no_space_total", "Appends refused because the disk was full."),
+		CutRecords:       counterVec(r, "tidemark_log_cut_records_total", "Records that cuts removed, by cause.", "cause"),
+	}
+	r.MustRegister(l.FlushMs)
+	return l
+}
+
+// Meta counts metadata transactions.
+type Meta struct {
+	TxnMs    prometheus.Histogram
+	Unknown  prometheus.Counter
+	Refused  prometheus.Counter
+	Revision prometheus.Gauge
+}
+
+func newMeta(r prometheus.Registerer) *Meta {
+	m := &Meta{
+		TxnMs: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "tidemark_metadata_txn_ms", Help: "Time of a metadata transaction in milliseconds.",
+			Buckets: []float64{0.5, 1, 2, 5, 10, 50, 100, 500, 1000, 5000},
+		}),
+		Unknown:  counter(r, "tidemark_metadata_txn_unknown_total", "Metadata transactions whose outcome had to be looked up."),
+		Refused:  counter(r, "tidemark_metadata_txn_refused_total", "Metadata transactions that found another state than they were judged against."),
+		Revision: gauge(r, "tidemark_metadata_image_revision", "Revision of this node's metadata image."),
+	}
+	r.MustRegister(m.TxnMs)
+	return m
+}
+
+// Mirror counts what mirrors do. Lag and state are gauges of NewMirrorCollector.
+type Mirror struct {
+	Bytes, Batches *prometheus.CounterVec // mirror, topic
+	Cuts           *prometheus.CounterVec // mirror, cause
+	Failures       *prometheus.CounterVec // mirror, reason
+	Promotions     *prometheus.CounterVec // mirror
+	EpochRaises    *prometheus.CounterVec // mirror
+}
+
+func newMirror(r prometheus.Registerer) *Mirror {
+	const p = "tidemark_mirror_"
+	return &Mirror{
+		Bytes:       counterVec(r, p+"bytes_total", "Bytes of record batches mirrored, by mirror and topic.", "mirror", "topic"),
+		Batches:     counterVec(r, p+"batches_total", "Record batches mirrored, by mirror and topic.", "mirror", "topic"),
+		Cuts:        counterVec(r, p+"cuts_total", "Cuts that the source's history asked for, by cause.", "mirror", "cause"),
+		Failures:    counterVec(r, p+"failures_total", "Times a partition went to FAILED, by reason.", "mirror", "reason"),
+		Promotions:  counterVec(r, p+"promotions_total", "Partitions promoted.", "mirror"),
+		EpochRaises: counterVec(r, p+"epoch_raises_total", "Local leader epochs raised because a batch's epoch had passed them.", "mirror"),
+	}
+}
