@@ -241,6 +241,13 @@ func SetLogAppendTime(raw []byte, ts types.Millis) {
 	SetChecksum(raw)
 }
 
+// SetMaxTimestamp corrects the largest record time and recomputes the checksum.
+// Kafka parity: an append does so where a client stated another one.
+func SetMaxTimestamp(raw []byte, ts types.Millis) {
+	binary.BigEndian.PutUint64(raw[posMaxTimestamp:], uint64(ts))
+	SetChecksum(raw)
+}
+
 // SetChecksum computes and stores the checksum of a whole batch.
 func SetChecksum(raw []byte) { binary.BigEndian.PutUint32(raw[posCRC:], Checksum(raw)) }
 
