@@ -1,0 +1,163 @@
+package meta
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+)
+
+// PartitionRecord is all truth about one partition (R7): whatever changes it
+// is one transaction on this one key.
+type PartitionRecord struct {
+	// V is the version of the record's form, PartitionVersion. Encode sets it.
+	V int `json:"v"`
+	// Replicas are the brokers that hold a copy, in order of preference.
+	Replicas []types.BrokerID `json:"replicas"`
+	// ISR are the replicas in sync (R14, R15), each with the broker epoch in
+	// which it proved it.
+	ISR []ISRMember `json:"isr"`
+	// ELR are the eligible leader replicas (KIP-966): taken out of the ISR
+	// while it was below MinISR, they still hold everything committed.
+	ELR []ISRMember `json:"elr,omitempty"`
+	// Leader is the broker that leads, NoBroker if none can. It leads only in
+	// its registration LeaderBrokerEpoch (R10).
+	Leader            types.BrokerID    `json:"leader"`
+	LeaderBrokerEpoch types.BrokerEpoch `json:"leaderBrokerEpoch"`
+	// LeaderEpoch rises with every election and with every change of the list,
+	// of writable or of the source (R22). It never falls.
+	LeaderEpoch types.LeaderEpoch `json:"epoch"`
+	// MinISR is the effective min.insync.replicas, the only one that leaders use (R12).
+	MinISR int `json:"minIsr"`
+	// Timelines names the histories of the partition's records (R16). It is
+	// empty only on a mirror that has not adopted its source's list yet.
+	Timelines timeline.List `json:"timelines,omitempty"`
+	// Writable: clients may write. A partition that is not is a mirror's.
+	Writable bool `json:"writable"`
+	// Mirror is the state of mirroring; nil where the partition mirrors nothing.
+	Mirror *MirrorState `json:"mirror,omitempty"`
+	// Promotions are kept, oldest first, until the topic is deleted (R23).
+	Promotions []PromotionRecord `json:"promotions,omitempty"`
+}
+
+// PartitionVersion is the version of PartitionRecord that this program writes and reads.
+const PartitionVersion = 1
+
+// ISRMember is a replica with the broker epoch in which it was found in sync.
+// In JSON it is [id, broker epoch].
+type ISRMember struct {
+	ID          types.BrokerID
+	BrokerEpoch types.BrokerEpoch
+}
+
+// MarshalJSON writes [id, broker epoch].
+func (m ISRMember) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, "[%d,%d]", m.ID, m.BrokerEpoch), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (m *ISRMember) UnmarshalJSON(b []byte) error {
+	var pair []int64
+	if err := json.Unmarshal(b, &pair); err != nil {
+		return err
+	}
+	if len(pair) != 2 || int64(types.BrokerID(pair[0])) != pair[0] {
+		return fmt.Errorf("replica %s: want [broker id, broker epoch]", b)
+	}
+	*m = ISRMember{ID: types.BrokerID(pair[0]), BrokerEpoch: types.BrokerEpoch(pair[1])}
+	return nil
+}
+
+// States of a mirrored partition (DESIGN §6.2).
+const (
+	MirrorLogAlignment = "LOG_ALIGNMENT"
+	MirrorEpochFencing = "EPOCH_FENCING"
+	MirrorMirroring    = "MIRRORING"
+	MirrorPaused       = "PAUSED"
+	MirrorStopping     = "STOPPING"
+	MirrorStopped      = "STOPPED"
+	MirrorFailed       = "FAILED"
+)
+
+var mirrorStates = []string{
+	MirrorLogAlignment, MirrorEpochFencing, MirrorMirroring, MirrorPaused, MirrorStopping, MirrorStopped, MirrorFailed,
+}
+
+// MirrorState is what a mirror partition knows of its source. There is no
+// second store that could disagree with it (DESIGN §6.2).
+type MirrorState struct {
+	// Name is the mirror's, the key of a MirrorRecord.
+	Name string `json:"name"`
+	// State is one of the Mirror… constants; Reason says why, where the state asks for one (FAILED).
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// StartID names the start of the mirror that this partition follows: a
+	// promotion quotes it, so that a late one is recognised (R23).
+	StartID string `json:"startId"`
+	// SourceClusterID and SourceTopicID are checked on every connect (R26).
+	SourceClusterID string        `json:"sourceClusterId,omitempty"`
+	SourceTopicID   types.TopicID `json:"sourceTopicId,omitzero"`
+	// SourceEpochMax is the highest leader epoch seen at the source.
+	SourceEpochMax types.LeaderEpoch `json:"sourceEpochMax"`
+	// SourceStart and SourceEnd are the source's log start and end as last
+	// seen, at SourceSeenAt; NoOffset and NoTimestamp before the first look.
+	SourceStart  types.Offset `json:"sourceStart"`
+	SourceEnd    types.Offset `json:"sourceEnd"`
+	SourceSeenAt types.Millis `json:"sourceSeenAt"`
+}
+
+// PromotionRecord is what a promotion leaves behind (R23).
+type PromotionRecord struct {
+	SourceClusterID string `json:"sourceClusterId"`
+	StartID         string `json:"startId"`
+	Mirror          string `json:"mirror"`
+	// LastMirroredEpoch is the epoch of the last mirrored record, NoLeaderEpoch if there was none.
+	LastMirroredEpoch types.LeaderEpoch `json:"lastMirroredEpoch"`
+	// LogEnd and HighWatermark are the promoted leader's at the promotion.
+	LogEnd        types.Offset `json:"logEnd"`
+	HighWatermark types.Offset `json:"highWatermark"`
+	// SourceStart, SourceEnd and SourceEpoch are the source's as last seen, at SourceSeenAt.
+	SourceStart  types.Offset      `json:"sourceStart"`
+	SourceEnd    types.Offset      `json:"sourceEnd"`
+	SourceEpoch  types.LeaderEpoch `json:"sourceEpoch"`
+	SourceSeenAt types.Millis      `json:"sourceSeenAt"`
+	At           types.Millis      `json:"at"`
+	// PromotedEpoch is the leader epoch that the promotion began.
+	PromotedEpoch types.LeaderEpoch `json:"promotedEpoch"`
+}
+
+// Clone copies the record so that no slice or pointer is shared. Whoever wants
+// to change a record of an image clones it first.
+func (r PartitionRecord) Clone() PartitionRecord {
+	r.Replicas = slices.Clone(r.Replicas)
+	r.ISR = slices.Clone(r.ISR)
+	r.ELR = slices.Clone(r.ELR)
+	r.Timelines = r.Timelines.Clone()
+	r.Promotions = slices.Clone(r.Promotions)
+	if r.Mirror != nil {
+		m := *r.Mirror
+		r.Mirror = &m
+	}
+	return r
+}
+
+// InISR reports whether broker id is in the ISR, in any of its registrations.
+func (r *PartitionRecord) InISR(id types.BrokerID) bool {
+	return slices.ContainsFunc(r.ISR, func(m ISRMember) bool { return m.ID == id })
+}
+
+// ISRIDs lists the brokers in the ISR.
+func (r *PartitionRecord) ISRIDs() []types.BrokerID { return memberIDs(r.ISR) }
+
+// ELRIDs lists the eligible leader replicas.
+func (r *PartitionRecord) ELRIDs() []types.BrokerID { return memberIDs(r.ELR) }
+
+func memberIDs(members []ISRMember) []types.BrokerID {
+	ids := make([]types.BrokerID, len(members))
+	for i, m := range members {
+		ids[i] = m.ID
+	}
+	return ids
+}

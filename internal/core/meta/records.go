@@ -1,0 +1,137 @@
+package meta
+
+import (
+	"tidemark/internal/core/types"
+)
+
+// Versions of the records that this program writes and reads.
+const (
+	ClusterVersion      = 1
+	BrokerVersion       = 1
+	TopicVersion        = 1
+	NameVersion         = 1
+	ControllerVersion   = 1
+	MirrorVersion       = 1
+	BrokerConfigVersion = 1
+	ProducerIDsVersion  = 1
+)
+
+// ClusterRecord is written once, by the first broker: whoever finds another id
+// below its keys has the wrong store.
+type ClusterRecord struct {
+	V         int          `json:"v"`
+	ID        string       `json:"id"`
+	CreatedAt types.Millis `json:"createdAt"`
+}
+
+// Endpoint is one address that a broker tells its clients.
+type Endpoint struct {
+	Listener string `json:"listener"` // listener's name, such as PLAINTEXT
+	Host     string `json:"host"`
+	Port     int32  `json:"port"`
+	Security string `json:"security"` // security protocol: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
+}
+
+// BrokerRecord is the registration of a broker, bound to its lease. The create
+// revision of its key is the broker epoch.
+type BrokerRecord struct {
+	V         int            `json:"v"`
+	ID        types.BrokerID `json:"id"`
+	Endpoints []Endpoint     `json:"endpoints"`
+	// HTTP is the address of the admin API, empty if there is none.
+	HTTP  string   `json:"http,omitempty"`
+	Rack  string   `json:"rack,omitempty"`
+	Roles []string `json:"roles,omitempty"`
+	// DirectoryID names the data folder (directory.id of meta.properties). A
+	// registration with the same id and folder is the same broker, restarted.
+	DirectoryID string `json:"directoryId"`
+	// Incarnation is fresh for every start of the process and every registration.
+	Incarnation string `json:"incarnation"`
+	// CleanShutdownEpoch is the broker epoch of the registration that this
+	// data folder's last process closed cleanly, NoBrokerEpoch if it didn't:
+	// the mark that R11 asks for (KIP-966).
+	CleanShutdownEpoch types.BrokerEpoch `json:"cleanShutdownEpoch"`
+	// Software is the program and version, for people.
+	Software  string       `json:"software,omitempty"`
+	StartedAt types.Millis `json:"startedAt"`
+}
+
+// TopicRecord names a topic. It is the commit point of what is done to many
+// partitions: a partition whose number is not below Partitions, or whose topic has no record, doesn't exist yet.
+type TopicRecord struct {
+	V          int           `json:"v"`
+	ID         types.TopicID `json:"id"`
+	Name       string        `json:"name"`
+	Partitions int32         `json:"partitions"`
+	// Configs are the topic's own settings, by Kafka's names; what is not here has its default.
+	Configs map[string]string `json:"configs,omitempty"`
+	// Internal marks a topic of the broker's own, such as __consumer_offsets.
+	Internal bool `json:"internal,omitempty"`
+}
+
+// NameRecord reserves a topic's name.
+type NameRecord struct {
+	V  int           `json:"v"`
+	ID types.TopicID `json:"id"`
+}
+
+// ControllerRecord is held by the broker that is the controller, bound to its lease.
+type ControllerRecord struct {
+	V           int               `json:"v"`
+	Broker      types.BrokerID    `json:"broker"`
+	BrokerEpoch types.BrokerEpoch `json:"brokerEpoch"`
+}
+
+// What a mirror is asked to do.
+const (
+	WantCreated = "created" // exists, never started
+	WantRunning = "running"
+	WantPaused  = "paused"
+	WantStopped = "stopped" // failed over: its partitions are promoted or about to be
+)
+
+var mirrorWants = []string{WantCreated, WantRunning, WantPaused, WantStopped}
+
+// MirrorRecord is a mirror as the operator asked for it. What became of each
+// partition is in the partition records.
+type MirrorRecord struct {
+	V    int    `json:"v"`
+	Name string `json:"name"`
+	// Bootstrap are addresses of the source, HOST:PORT.
+	Bootstrap []string `json:"bootstrap"`
+	// ClientConfig are the source client's properties by Kafka's names. They may hold secrets.
+	ClientConfig map[string]string `json:"clientConfig,omitempty"`
+	// Topics, Exclude and Groups are RE2 expressions that match whole names.
+	Topics  string `json:"topics,omitempty"`
+	Exclude string `json:"exclude,omitempty"`
+	Groups  string `json:"groups,omitempty"`
+	// SourceClusterID is the source's cluster id since the first connect (R26).
+	SourceClusterID string `json:"sourceClusterId,omitempty"`
+	// Want is one of the Want… constants.
+	Want string `json:"want"`
+	// StartID is fresh with every start (R23).
+	StartID string `json:"startId,omitempty"`
+	// Settings are the mirror's own settings, such as gap.policy and mirror.epoch.headroom.
+	Settings  map[string]string `json:"settings,omitempty"`
+	CreatedAt types.Millis      `json:"createdAt"`
+}
+
+// BrokerConfigRecord holds dynamic settings of one broker, or of all.
+type BrokerConfigRecord struct {
+	V       int               `json:"v"`
+	Configs map[string]string `json:"configs"`
+}
+
+// ProducerIDsRecord is the counter that blocks of producer ids come from: an
+// id is High above 32 counting bits (R30).
+type ProducerIDsRecord struct {
+	V int `json:"v"`
+	// High are the 31 random bits of this cluster's range, 0 to 2³¹-1.
+	High uint32 `json:"high"`
+	// Next is the first count not handed out yet, 0 to 2³² (then the range is used up).
+	Next uint64 `json:"next"`
+	// Broker and BrokerEpoch say who took the last block, so that one writer's
+	// block is never mistaken for another's.
+	Broker      types.BrokerID    `json:"broker"`
+	BrokerEpoch types.BrokerEpoch `json:"brokerEpoch"`
+}
