@@ -63,7 +63,7 @@ func ParseRequest(frame []byte) (*Request, error) {
 	if !ok {
 		return r, fmt.Errorf("%w %d", ErrUnknownAPI, int16(r.Key))
 	}
-	if !api.HasVersion(r.Version) && !(r.Key == KeyProduce && r.Version >= 0 && r.Version < api.Min) {
+	if !api.HasVersion(r.Version) {
 		return r, fmt.Errorf("%w: %s %d", ErrUnknownVersion, api.Name, r.Version)
 	}
 	rest := frame[8:]
@@ -83,17 +83,14 @@ func ParseRequest(frame []byte) (*Request, error) {
 }
 
 // Decode reads the body by the request's key and version. Byte slices of the
-// result are parts of Body. Bytes left over after the body are an error, as in
-// Kafka.
+// result are parts of Body; strings are copies. Bytes left over after the body
+// are ignored, as in Kafka.
 func (r *Request) Decode() (kmsg.Request, error) {
 	msg := kmsg.RequestForKey(int16(r.Key))
 	if msg == nil {
 		return nil, fmt.Errorf("%w %d", ErrUnknownAPI, int16(r.Key))
 	}
 	msg.SetVersion(r.Version)
-	if err := checkBody(r); err != nil {
-		return nil, err
-	}
 	if err := msg.ReadFrom(r.Body); err != nil {
 		return nil, fmt.Errorf("%w: %s %d: %w", ErrMalformed, r.Key, r.Version, err)
 	}
@@ -135,7 +132,3 @@ func skipTags(b []byte) ([]byte, error) {
 	}
 	return b, nil
 }
-
-// checkBody refuses bodies that the decoder would answer with memory out of
-// proportion.
-func checkBody(*Request) error { return nil }
