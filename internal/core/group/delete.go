@@ -1,0 +1,185 @@
+package group
+
+import (
+	"maps"
+	"slices"
+
+	"tidemark/internal/core/types"
+)
+
+// deleteOffsets removes committed offsets at an operator's wish: of any
+// partition in an empty group, and of topics that nobody subscribes to in a
+// consumer group with members (KIP-496).
+func (t *Table) deleteOffsets(_ types.Millis, ev DeleteOffsets, out *Effects) {
+	fail := func(code ErrorCode) { out.reply(ev.Request, CommitResponse{Code: code}) }
+	if ev.Group == "" {
+		fail(InvalidGroupID)
+		return
+	}
+	g := t.group(ev.Group)
+	if g == nil || g.deleting {
+		fail(GroupIDNotFound)
+		return
+	}
+	if g.state != Empty && g.protocolType != consumerProtocolType {
+		fail(NonEmptyGroup)
+		return
+	}
+	codes := make([]ErrorCode, len(ev.Partitions))
+	var tps []types.TopicPartition
+	for i, tp := range ev.Partitions {
+		if g.subscribes(tp.Topic) {
+			codes[i] = GroupSubscribedToTopic
+		} else if o := g.offsets[tp]; o != nil && o.latest() != nil {
+			tps = append(tps, tp)
+		}
+	}
+	if len(tps) == 0 {
+		out.reply(ev.Request, CommitResponse{Partitions: codes})
+		return
+	}
+	t.writeOffsets(g, removals(tps), out, func(_ types.Millis, code ErrorCode, out *Effects) {
+		if code != None {
+			out.reply(ev.Request, CommitResponse{Code: offsetWriteFailed(code)})
+			return
+		}
+		out.reply(ev.Request, CommitResponse{Partitions: codes})
+	})
+}
+
+// subscribes reports whether a member may read the topic: also when the
+// group's subscription isn't known (before its first completed join).
+func (g *group) subscribes(topic string) bool {
+	if g.state == Empty {
+		return false
+	}
+	if g.topics == nil {
+		return true
+	}
+	_, ok := g.topics[topic]
+	return ok
+}
+
+func (t *Table) deleteGroup(ev DeleteGroup, out *Effects) {
+	fail := func(code ErrorCode) { out.reply(ev.Request, CodeResponse{Code: code}) }
+	if ev.Group == "" {
+		fail(InvalidGroupID)
+		return
+	}
+	g := t.group(ev.Group)
+	if g == nil || g.deleting {
+		fail(GroupIDNotFound)
+		return
+	}
+	if g.state != Empty {
+		fail(NonEmptyGroup)
+		return
+	}
+	t.removeGroup(g, out, func(code ErrorCode, out *Effects) {
+		out.reply(ev.Request, CodeResponse{Code: groupDeletion(code)})
+	})
+}
+
+func groupDeletion(code ErrorCode) ErrorCode {
+	if code == None {
+		return None
+	}
+	return groupWriteFailed(code)
+}
+
+// removeGroup writes tombstones for a group's offsets and the group itself, and
+// forgets it once they are durable. Meanwhile the group takes nothing new.
+func (t *Table) removeGroup(g *group, out *Effects, done func(ErrorCode, *Effects)) {
+	g.deleting = true
+	clear(g.pendingJoin)
+	var records []Record
+	for _, tp := range g.held() {
+		records = append(records, OffsetRecord{Group: g.id, TopicPartition: tp})
+	}
+	records = append(records, GroupRecord{Group: g.id})
+	t.append(records, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+		g.deleting = false
+		if code == None {
+			t.drop(g)
+		}
+		done(code, out)
+	})
+}
+
+// forgetTopics removes the offsets of topics that were deleted, so that a topic
+// of the same name doesn't begin at the old one's offsets.
+func (t *Table) forgetTopics(ev ForgetTopics, out *Effects) {
+	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
+		g := t.groups[id]
+		tps := slices.DeleteFunc(g.held(), func(tp types.TopicPartition) bool {
+			return !slices.Contains(ev.Topics, tp.Topic)
+		})
+		if len(tps) > 0 && !g.deleting {
+			t.writeOffsets(g, removals(tps), out, func(types.Millis, ErrorCode, *Effects) {})
+		}
+	}
+}
+
+// sweep removes offsets whose retention is over and groups that hold nothing.
+func (t *Table) sweep(now types.Millis, out *Effects) {
+	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
+		g := t.groups[id]
+		if g.deleting {
+			continue
+		}
+		var tps []types.TopicPartition
+		kept := false
+		for _, tp := range g.held() {
+			if t.isExpired(g, tp, now) {
+				tps = append(tps, tp)
+			} else {
+				kept = true
+			}
+		}
+		switch {
+		case !kept && g.state == Empty && len(g.pendingJoin) == 0 && !g.writing():
+			t.removeGroup(g, out, func(ErrorCode, *Effects) {})
+		case len(tps) > 0:
+			t.writeOffsets(g, removals(tps), out, func(types.Millis, ErrorCode, *Effects) {})
+		}
+	}
+}
+
+func (g *group) writing() bool {
+	for _, o := range g.offsets {
+		if o.inFlight > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isExpired applies Kafka's retention rules (KIP-211): from when the group
+// became empty; in a live consumer group from the commit, for topics that it
+// no longer reads; for a group that only keeps offsets from the commit. An
+// offset whose commit is on its way is not old.
+func (t *Table) isExpired(g *group, tp types.TopicPartition, now types.Millis) bool {
+	o := g.offsets[tp]
+	if o.inFlight > 0 {
+		return false
+	}
+	v := o.durable
+	since := v.CommittedAt
+	switch {
+	case g.protocolType == "":
+	case g.state == Empty:
+		if g.stateSince != types.NoTimestamp {
+			since = max(since, g.stateSince)
+		}
+	case g.protocolType == consumerProtocolType && g.topics != nil && g.state == Stable:
+		if g.subscribes(tp.Topic) {
+			return false
+		}
+	default:
+		return false
+	}
+	if v.ExpiresAt != types.NoTimestamp {
+		return v.ExpiresAt <= now
+	}
+	return now-since >= t.cfg.OffsetsRetention
+}

@@ -1,0 +1,225 @@
+package group
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"tidemark/internal/core/types"
+)
+
+// offset is one partition's committed offset. durable is what clients are
+// told. While writes are in flight, asked is the newest value among them (nil
+// for a removal): what the log will say once they are done.
+type offset struct {
+	durable  *Committed
+	asked    *Committed
+	inFlight int
+}
+
+func (o *offset) latest() *Committed {
+	if o.inFlight > 0 {
+		return o.asked
+	}
+	return o.durable
+}
+
+// offsetWrite stands for one change of one offset on its way to the log.
+type offsetWrite struct {
+	tp    types.TopicPartition
+	value *Committed
+}
+
+func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
+	fail := func(code ErrorCode) { out.reply(ev.Request, CommitResponse{Code: code}) }
+	if ev.Group == "" {
+		fail(InvalidGroupID)
+		return
+	}
+	if code := t.validateCommit(now, ev); code != None {
+		fail(code)
+		return
+	}
+	codes := make([]ErrorCode, len(ev.Offsets))
+	writes := make([]offsetWrite, 0, len(ev.Offsets))
+	for i, c := range ev.Offsets {
+		if len(c.Metadata) > t.cfg.OffsetMetadataMaxBytes {
+			codes[i] = OffsetMetadataTooLarge
+			continue
+		}
+		v := &Committed{
+			TopicID: c.TopicID, Offset: c.Offset, LeaderEpoch: c.LeaderEpoch, Metadata: c.Metadata,
+			CommittedAt: now, ExpiresAt: types.NoTimestamp,
+		}
+		if c.Retention >= 0 {
+			v.ExpiresAt = now + c.Retention
+		}
+		writes = append(writes, offsetWrite{tp: types.TopicPartition{Topic: c.Topic, Partition: c.Partition}, value: v})
+	}
+	if len(writes) == 0 {
+		out.reply(ev.Request, CommitResponse{Partitions: codes})
+		return
+	}
+	t.writeOffsets(t.open(ev.Group), writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+		for i := range codes {
+			if codes[i] == None {
+				codes[i] = offsetWriteFailed(code)
+			}
+		}
+		out.reply(ev.Request, CommitResponse{Partitions: codes})
+	})
+}
+
+// validateCommit decides whether the sender may commit, and keeps a member's session.
+func (t *Table) validateCommit(now types.Millis, ev Commit) ErrorCode {
+	g := t.group(ev.Group)
+	if g == nil {
+		switch {
+		case ev.Generation < 0:
+			return None
+		case ev.UnknownGroupIsNotFound:
+			return GroupIDNotFound
+		}
+		return IllegalGeneration
+	}
+	if g.deleting {
+		return CoordinatorNotAvailable
+	}
+	if ev.Generation < 0 && g.state == Empty {
+		return None // the group only keeps offsets
+	}
+	if ev.Generation < 0 && ev.MemberID == "" && ev.InstanceID == "" {
+		return UnknownMemberID // in a group with members only they commit
+	}
+	m, code := g.validate(ev.MemberID, ev.InstanceID)
+	if code != None {
+		return code
+	}
+	if ev.Generation != g.generation {
+		return IllegalGeneration
+	}
+	// The member knows this generation from its join, so the assignment is on
+	// its way. A commit while the group waits for joins is taken.
+	if g.state == CompletingRebalance {
+		return RebalanceInProgress
+	}
+	g.keepAlive(m, now)
+	return None
+}
+
+// offsetWriteFailed is what a committer is told when the log refused its record.
+func offsetWriteFailed(code ErrorCode) ErrorCode {
+	switch code {
+	case None, NotCoordinator, CoordinatorLoadInProgress, InvalidCommitOffsetSize:
+		return code
+	}
+	return CoordinatorNotAvailable
+}
+
+// writeOffsets hands changes of a group's offsets to the log and takes them
+// over when they are durable. done runs after that.
+func (t *Table) writeOffsets(g *group, writes []offsetWrite, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
+	records := make([]Record, 0, len(writes))
+	for _, w := range writes {
+		records = append(records, OffsetRecord{Group: g.id, TopicPartition: w.tp, Value: w.value})
+	}
+	g.persisted = true
+	t.append(records, out, func(now types.Millis, code ErrorCode, out *Effects) {
+		for _, w := range writes {
+			g.offsetWritten(w, code)
+		}
+		done(now, code, out)
+	})
+	if g.offsets == nil {
+		g.offsets = make(map[types.TopicPartition]*offset, len(writes))
+	}
+	for _, w := range writes {
+		o := g.offsets[w.tp]
+		if o == nil {
+			o = &offset{}
+			g.offsets[w.tp] = o
+		}
+		o.asked = w.value
+		o.inFlight++
+	}
+}
+
+// offsetWritten takes over one change. Writes complete in order, so the last
+// one to complete is the newest.
+func (g *group) offsetWritten(w offsetWrite, code ErrorCode) {
+	o := g.offsets[w.tp]
+	o.inFlight--
+	if code == None {
+		o.durable = w.value
+	}
+	if o.inFlight == 0 {
+		o.asked = nil
+		if o.durable == nil {
+			delete(g.offsets, w.tp)
+		}
+	}
+}
+
+// held gives the partitions that have an offset, or will have one when all
+// writes are done, in order.
+func (g *group) held() []types.TopicPartition {
+	var all []types.TopicPartition
+	for tp, o := range g.offsets {
+		if o.latest() != nil {
+			all = append(all, tp)
+		}
+	}
+	sortPartitions(all)
+	return all
+}
+
+func sortPartitions(tps []types.TopicPartition) {
+	slices.SortFunc(tps, func(a, b types.TopicPartition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+}
+
+// removals are the writes that take away the offsets of partitions.
+func removals(tps []types.TopicPartition) []offsetWrite {
+	writes := make([]offsetWrite, len(tps))
+	for i, tp := range tps {
+		writes[i] = offsetWrite{tp: tp}
+	}
+	return writes
+}
+
+// Offset gives the committed offset of a partition as clients see it, nil if there is none.
+func (t *Table) Offset(groupID string, tp types.TopicPartition) *Committed {
+	g := t.group(groupID)
+	if g == nil {
+		return nil
+	}
+	o := g.offsets[tp]
+	if o == nil {
+		return nil
+	}
+	return o.durable
+}
+
+// OffsetEntry is one committed offset of a group.
+type OffsetEntry struct {
+	types.TopicPartition
+	Committed
+}
+
+// Offsets gives a group's committed offsets, ordered by topic and partition.
+func (t *Table) Offsets(groupID string) []OffsetEntry {
+	g := t.group(groupID)
+	if g == nil {
+		return nil
+	}
+	all := make([]OffsetEntry, 0, len(g.offsets))
+	tps := slices.Collect(maps.Keys(g.offsets))
+	sortPartitions(tps)
+	for _, tp := range tps {
+		if v := g.offsets[tp].durable; v != nil {
+			all = append(all, OffsetEntry{TopicPartition: tp, Committed: *v})
+		}
+	}
+	return all
+}

@@ -1,0 +1,195 @@
+package group
+
+import (
+	"maps"
+	"slices"
+
+	"tidemark/internal/assert"
+	"tidemark/internal/core/types"
+)
+
+// Config is what a table needs of the broker's configuration. Times are in
+// milliseconds, sizes in bytes; the names are Kafka's keys.
+type Config struct {
+	InitialRebalanceDelay  types.Millis // group.initial.rebalance.delay.ms
+	MinSessionTimeout      types.Millis // group.min.session.timeout.ms
+	MaxSessionTimeout      types.Millis // group.max.session.timeout.ms
+	MaxSize                int          // group.max.size, in members
+	OffsetMetadataMaxBytes int          // offset.metadata.max.bytes
+	OffsetsRetention       types.Millis // offsets.retention.minutes
+}
+
+// newMemberJoinTimeout is how long a member in its first join may wait for the
+// others: Kafka's fixed five minutes, which bounds the life of a member whose
+// client has gone away before it learned its id.
+const newMemberJoinTimeout types.Millis = 5 * 60 * 1000
+
+// Table holds the groups of one partition of __consumer_offsets. It has one
+// owner; nothing in it is safe for concurrent use.
+type Table struct {
+	cfg    Config
+	groups map[string]*group
+	// active holds the groups that have a deadline, by id, so that the many
+	// groups that are only offsets cost nothing when time passes.
+	active    map[string]*group
+	writes    []write // asked for and not yet completed, oldest first
+	lastToken Token
+}
+
+// write is an append whose completion is awaited. done gets None or the failure.
+type write struct {
+	token Token
+	done  func(now types.Millis, code ErrorCode, out *Effects)
+}
+
+// NewTable gives an empty table.
+func NewTable(cfg Config) *Table {
+	return &Table{cfg: cfg, groups: map[string]*group{}, active: map[string]*group{}}
+}
+
+// SetConfig changes the configuration for what happens from now on.
+func (t *Table) SetConfig(cfg Config) { t.cfg = cfg }
+
+// Step applies one event at time now and adds its effects to out. It keeps no
+// reference to out. Time must not go backwards between steps; a step in the
+// past is treated as it stands and only delays timers.
+func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
+	switch ev := ev.(type) {
+	case Join:
+		t.join(now, ev, out)
+		t.settle(ev.Group)
+	case Sync:
+		t.sync(now, ev, out)
+	case Heartbeat:
+		out.reply(ev.Request, CodeResponse{Code: t.heartbeat(now, ev)})
+	case Leave:
+		t.leave(now, ev, out)
+		t.settle(ev.Group)
+	case Commit:
+		t.commit(now, ev, out)
+	case DeleteOffsets:
+		t.deleteOffsets(now, ev, out)
+	case DeleteGroup:
+		t.deleteGroup(ev, out)
+	case MirrorOffsets:
+		t.mirrorOffsets(now, ev, out)
+	case Clamp:
+		t.clamp(now, ev, out)
+	case ForgetTopics:
+		t.forgetTopics(ev, out)
+	case SweepOffsets:
+		t.sweep(now, out)
+	case Appended:
+		t.appended(now, ev, out)
+	case Tick:
+		t.tick(now, out)
+	case Resign:
+		t.resign(now, ev.Code, out)
+	}
+}
+
+// Deadline gives the time by which a Tick is due, and false if none is.
+// It may be early: a Tick that finds nothing due does nothing.
+func (t *Table) Deadline() (types.Millis, bool) {
+	var first types.Millis
+	for _, g := range t.active {
+		if first == 0 || g.wake < first {
+			first = g.wake
+		}
+	}
+	return first, first != 0
+}
+
+// Pending gives the number of appends whose completion is awaited.
+func (t *Table) Pending() int { return len(t.writes) }
+
+// Groups gives the number of groups.
+func (t *Table) Groups() int { return len(t.groups) }
+
+// append asks for records to be written; done runs when the outcome is known.
+func (t *Table) append(records []Record, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
+	t.lastToken++
+	t.writes = append(t.writes, write{token: t.lastToken, done: done})
+	out.Appends = append(out.Appends, Append{Token: t.lastToken, Records: records})
+}
+
+func (t *Table) appended(now types.Millis, ev Appended, out *Effects) {
+	// Invariant I-70: appends complete in the order in which they were asked for.
+	assert.That(len(t.writes) > 0 && t.writes[0].token == ev.Token,
+		"I-70: append %d completed out of order (%d await)", ev.Token, len(t.writes))
+	w := t.writes[0]
+	t.writes[0] = write{}
+	t.writes = t.writes[1:]
+	w.done(now, ev.Code, out)
+}
+
+// resign answers everything that waits, in a fixed order: writes first, then parked members.
+func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
+	for len(t.writes) > 0 {
+		w := t.writes[0]
+		t.writes = t.writes[1:]
+		w.done(now, code, out)
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
+		for _, m := range t.groups[id].inOrder() {
+			m.answerJoin(JoinResponse{Code: code, MemberID: m.id, Generation: noGeneration}, out)
+			m.answerSync(SyncResponse{Code: code}, out)
+		}
+	}
+	clear(t.groups)
+	clear(t.active)
+	// The writes' completions may have asked for more; nobody carries them out.
+	t.writes = nil
+	out.Appends = out.Appends[:0]
+}
+
+func (t *Table) tick(now types.Millis, out *Effects) {
+	var due []string
+	for id, g := range t.active {
+		if g.wake <= now {
+			due = append(due, id)
+		}
+	}
+	slices.Sort(due)
+	for _, id := range due {
+		if g := t.groups[id]; g != nil {
+			t.expire(g, now, out)
+			g.rest()
+			t.settle(id)
+		}
+	}
+}
+
+// group gives a group that exists and isn't being deleted.
+func (t *Table) group(id string) *group {
+	return t.groups[id]
+}
+
+// open gives the group, made if it doesn't exist.
+func (t *Table) open(id string) *group {
+	g := t.groups[id]
+	if g == nil {
+		g = newGroup(id)
+		g.active = t.active
+		t.groups[id] = g
+	}
+	return g
+}
+
+// settle drops a group that holds nothing and was never written: what an
+// unanswered or refused join leaves behind must not take memory forever.
+func (t *Table) settle(id string) {
+	g := t.groups[id]
+	if g == nil {
+		return
+	}
+	g.check()
+	if g.isVacant() && !g.persisted {
+		t.drop(g)
+	}
+}
+
+func (t *Table) drop(g *group) {
+	delete(t.groups, g.id)
+	delete(t.active, g.id)
+}
