@@ -1,0 +1,27 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+)
+
+// confirm asks the operator to type want before something that can't be taken
+// back. Off a terminal there is nobody to ask: --yes is needed.
+func confirm(s Streams, yes bool, warning, want string) error {
+	if yes {
+		return nil
+	}
+	if !s.InTerminal {
+		return fmt.Errorf("%w: this asks for confirmation and standard input is no terminal: add --yes", errUsage)
+	}
+	fmt.Fprintf(s.Err, "%s\nType %q to go on: ", warning, want)
+	line, err := bufio.NewReader(s.In).ReadString('\n')
+	if strings.TrimSpace(line) != want {
+		if err != nil {
+			return fmt.Errorf("no confirmation: %w", err)
+		}
+		return fmt.Errorf("not confirmed: nothing was changed")
+	}
+	return nil
+}
