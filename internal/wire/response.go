@@ -84,3 +84,12 @@ func appendHeader(b []byte, req *Request, flexible bool) []byte {
 	}
 	return b
 }
+
+// NewResponse makes an answer of pieces that are framed already.
+func NewResponse(pieces ...Piece) *Response {
+	r := &Response{}
+	for _, p := range pieces {
+		r.add(p)
+	}
+	return r
+}
