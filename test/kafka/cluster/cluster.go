@@ -41,8 +41,12 @@ type Options struct {
 	Props map[string]string
 	// Listener replaces the client listener's protocol (PLAINTEXT): SSL, SASL_PLAINTEXT or SASL_SSL.
 	Listener string
+	// Host is the name that clients are told (default 127.0.0.1); it must resolve to loopback.
+	Host string
 	// ClusterID, if set, is the cluster's id (22 characters).
 	ClusterID string
+	// FormatArgs are added to the format tool's, such as --add-scram.
+	FormatArgs []string
 	// Ports, if set, are the brokers' client ports; else free ones are chosen.
 	Ports []int
 }
@@ -94,6 +98,9 @@ func Start(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
 	if o.Brokers == 0 {
 		o.Brokers = 1
+	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
 	}
 	if o.Listener == "" {
 		o.Listener = "PLAINTEXT"
@@ -162,7 +169,7 @@ func (c *Cluster) newNode(id, port, controllerPort int) *Node {
 		internal := FreePort(c.tb)
 		roles = append(roles, "broker")
 		listeners = append(listeners, fmt.Sprintf("CLIENT://127.0.0.1:%d", port), fmt.Sprintf("INTERNAL://127.0.0.1:%d", internal))
-		props["advertised.listeners"] = strings.Join(listeners, ",")
+		props["advertised.listeners"] = fmt.Sprintf("CLIENT://%s:%d,INTERNAL://127.0.0.1:%d", c.opts.Host, port, internal)
 		props["inter.broker.listener.name"] = "INTERNAL"
 	}
 	if controller {
@@ -188,7 +195,8 @@ func (c *Cluster) format(n *Node) error {
 	if err := os.WriteFile(n.propsFile(), []byte(n.props), 0o644); err != nil {
 		return err
 	}
-	out, err := javaCommand(context.Background(), c.tb, "kafka.tools.StorageTool", "format", "-t", c.ClusterID, "-c", n.propsFile()).CombinedOutput()
+	out, err := javaCommand(context.Background(), c.tb, "kafka.tools.StorageTool",
+		append([]string{"format", "-t", c.ClusterID, "-c", n.propsFile()}, c.opts.FormatArgs...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("format node %d: %w\n%s", n.ID, err, out)
 	}
@@ -273,7 +281,7 @@ func (c *Cluster) Bootstrap() string {
 	var addrs []string
 	for _, n := range c.nodes {
 		if n.ID != controllerID {
-			addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", n.Port))
+			addrs = append(addrs, fmt.Sprintf("%s:%d", c.opts.Host, n.Port))
 		}
 	}
 	return strings.Join(addrs, ",")
