@@ -74,8 +74,8 @@ func (e *Entry) UnmarshalJSON(b []byte) error {
 // List is the timeline of a partition, oldest entry first (R16). The empty list
 // stands for "none known" and is related to nothing but itself.
 //
-// Invariant I-80: ids are distinct; first epochs rise strictly; first offsets
-// never fall.
+// Invariant I-80: ids are distinct and first epochs rise strictly. First offsets
+// may fall: a later leader may have ended below an earlier promotion.
 type List []Entry
 
 // ErrList is wrapped by every error of Validate.
@@ -89,9 +89,6 @@ func (l List) Validate() error {
 		}
 		if i > 0 && e.FirstEpoch <= l[i-1].FirstEpoch {
 			return fmt.Errorf("%w: entry %d: first epoch %d is not above %d", ErrList, i, e.FirstEpoch, l[i-1].FirstEpoch)
-		}
-		if i > 0 && e.FirstOffset < l[i-1].FirstOffset {
-			return fmt.Errorf("%w: entry %d: first offset %d is below %d", ErrList, i, e.FirstOffset, l[i-1].FirstOffset)
 		}
 		if slices.ContainsFunc(l[:i], func(o Entry) bool { return o.ID == e.ID }) {
 			return fmt.Errorf("%w: entry %d: id %q occurs twice", ErrList, i, e.ID)
