@@ -1,0 +1,136 @@
+package mirror
+
+import (
+	"tidemark/internal/core/types"
+)
+
+// The types of this file are what operators and their tools see, as JSON, of
+// a mirror: through the HTTP API and `tidemark mirror … -o json`. The names
+// are relied on and only ever added to.
+
+// Spec is what `mirror create` asks for.
+type Spec struct {
+	Name string `json:"name"`
+	// Bootstrap are the source's addresses, HOST:PORT.
+	Bootstrap []string `json:"bootstrap"`
+	// ClientConfig are the source client's properties by Kafka's names.
+	ClientConfig map[string]string `json:"clientConfig,omitempty"`
+	// Topics, Exclude and Groups are RE2 expressions for whole names. Empty: all, none, all.
+	Topics  string `json:"topics,omitempty"`
+	Exclude string `json:"exclude,omitempty"`
+	Groups  string `json:"groups,omitempty"`
+	// Settings are mirror settings, such as gap.policy.
+	Settings map[string]string `json:"settings,omitempty"`
+}
+
+// Status is one mirror as `mirror status` prints it.
+type Status struct {
+	Mirror          string `json:"mirror"`
+	SourceClusterID string `json:"sourceClusterId"`
+	// State is the mirror's as a whole: CREATED, CONNECTING (the source hasn't
+	// been reached since the start), RUNNING, PAUSED, STOPPING, STOPPED or FAILED.
+	State string `json:"state"`
+	// Reason is the sentence that an operator needs where State asks for one.
+	Reason     string            `json:"reason,omitempty"`
+	Partitions []PartitionStatus `json:"partitions"`
+	// Message says in words what a failover may have left behind, line by line; empty otherwise.
+	Message []string `json:"message,omitempty"`
+}
+
+// PartitionStatus is one mirrored partition. Offsets are -1 where unknown.
+type PartitionStatus struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	// State is one of DESIGN §6.2's.
+	State string `json:"state"`
+	// SrcEpoch and Epoch are the leader epochs at the source and here.
+	SrcEpoch types.LeaderEpoch `json:"srcEpoch"`
+	Epoch    types.LeaderEpoch `json:"epoch"`
+	SrcStart types.Offset      `json:"srcStart"`
+	SrcEnd   types.Offset      `json:"srcEnd"`
+	Start    types.Offset      `json:"start"`
+	End      types.Offset      `json:"end"`
+	// LagRecords, LagBytes (an estimate) and LagMs: what we lack, and for how long the oldest of it has been missing (DESIGN §6.5).
+	LagRecords int64 `json:"lagRecords"`
+	LagBytes   int64 `json:"lagBytes"`
+	LagMs      int64 `json:"lagMs"`
+	// VerifiedTo is the offset below which both sides were proved equal; -1 before any verify.
+	VerifiedTo types.Offset `json:"verifiedTo"`
+	Reason     string       `json:"reason"`
+	// Promotion is set once the partition has been failed over.
+	Promotion *Promotion `json:"promotion,omitempty"`
+}
+
+// Promotion is what a failover took, and what the source was last seen to have.
+type Promotion struct {
+	LastMirroredEpoch  types.LeaderEpoch `json:"lastMirroredEpoch"`
+	LastMirroredOffset types.Offset      `json:"lastMirroredOffset"`
+	SrcEndLastSeen     types.Offset      `json:"srcEndLastSeen"`
+	SrcEndSeenAt       types.Millis      `json:"srcEndSeenAt"`
+	PromotedEpoch      types.LeaderEpoch `json:"promotedEpoch"`
+}
+
+// Description is `mirror describe`: the status, the spec without secrets, and the health of each sync.
+type Description struct {
+	Status
+	Spec    Spec         `json:"spec"`
+	Syncs   []SyncHealth `json:"syncs"`
+	Groups  []GroupSync  `json:"groups"`
+	StartID string       `json:"startId"`
+}
+
+// SyncHealth is the health of one kind of sync: metadata, configs, groups, or the fetcher of one source broker.
+type SyncHealth struct {
+	Name        string       `json:"name"`
+	LastSuccess types.Millis `json:"lastSuccess"` // 0: never
+	AgeMs       int64        `json:"ageMs"`       // since the last success; -1: never
+	Error       string       `json:"error,omitempty"`
+}
+
+// GroupSync is one group's mirrored offset of one partition.
+type GroupSync struct {
+	Group     string       `json:"group"`
+	Topic     string       `json:"topic"`
+	Partition int32        `json:"partition"`
+	Source    types.Offset `json:"source"`  // committed at the source
+	Standby   types.Offset `json:"standby"` // committed here; -1: not yet
+	// Reason says why the two differ: PENDING (our log hasn't got there), LOCAL_MEMBERS, GROUP_CUT, CLAMPED, or an error.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Verify is the progress and, at the end, the result of comparing both sides.
+type Verify struct {
+	Mirror     string            `json:"mirror"`
+	Done       bool              `json:"done"`
+	Equal      bool              `json:"equal"`
+	Bytes      int64             `json:"bytes"`
+	TotalBytes int64             `json:"totalBytes"` // estimate; 0: unknown
+	Partitions []VerifyPartition `json:"partitions"`
+	Error      string            `json:"error,omitempty"`
+}
+
+// VerifyPartition is how far one partition is proved equal.
+type VerifyPartition struct {
+	Topic      string       `json:"topic"`
+	Partition  int32        `json:"partition"`
+	From       types.Offset `json:"from"`
+	VerifiedTo types.Offset `json:"verifiedTo"`
+	Batches    int64        `json:"batches"`
+	Bytes      int64        `json:"bytes"`
+	// Difference is empty if none was found; else the first one in words.
+	Difference string `json:"difference,omitempty"`
+}
+
+// Event is one thing that happened to a mirrored partition and that an operator may need later, such as a cut.
+type Event struct {
+	At        types.Millis `json:"at"`
+	Mirror    string       `json:"mirror"`
+	Kind      string       `json:"kind"` // CUT, LOG_RESET, LOG_START, REALIGNED, PROMOTED, FAILED, RECOVERED, GROUP_CUT, ...
+	Topic     string       `json:"topic"`
+	Partition int32        `json:"partition"`
+	From      types.Offset `json:"from"` // first offset concerned, -1 if none
+	To        types.Offset `json:"to"`   // exclusive
+	Records   int64        `json:"records"`
+	VaultID   string       `json:"vaultId,omitempty"`
+	Message   string       `json:"message"`
+}
