@@ -51,10 +51,11 @@ func (r *Response) OnDone(f func()) { r.done = append(r.done, f) }
 // Done releases what the answer holds. Whoever writes the answer calls it
 // once, whether or not the write succeeded.
 func (r *Response) Done() {
-	for _, f := range r.done {
+	done := r.done
+	r.done = r.done[:0]
+	for _, f := range done {
 		f()
 	}
-	r.done, r.pieces = nil, nil
 }
 
 func (r *Response) add(p Piece) {
