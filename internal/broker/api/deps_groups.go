@@ -1,4 +1,43 @@
 package api
 
-// Groups is the group coordinator.
-type Groups interface{}
+import (
+	"context"
+
+	"tidemark/internal/core/group"
+	"tidemark/internal/core/types"
+)
+
+// Groups is the group coordinator of this broker, implemented by
+// internal/broker/coordinator.
+//
+// Every method answers with Kafka's code for a group that this broker doesn't
+// coordinate (NOT_COORDINATOR) or not yet (COORDINATOR_LOAD_IN_PROGRESS). Join
+// and Sync block until the group's rebalance answers them; all of them end with
+// ctx. An answer that tells of a change is given once the change is durable.
+// Requests may point into the frame's buffer: what is kept is copied. The
+// fields Request and FreshMemberID of the events are the coordinator's to fill in.
+type Groups interface {
+	// FindCoordinator gives the broker that coordinates the group. At the first
+	// use it has __consumer_offsets made. COORDINATOR_NOT_AVAILABLE as long as
+	// nobody leads the group's partition.
+	FindCoordinator(ctx context.Context, groupID string) (types.BrokerID, error)
+
+	Join(ctx context.Context, ev group.Join) group.JoinResponse
+	Sync(ctx context.Context, ev group.Sync) group.SyncResponse
+	Heartbeat(ctx context.Context, ev group.Heartbeat) group.ErrorCode
+	Leave(ctx context.Context, ev group.Leave) group.LeaveResponse
+	Commit(ctx context.Context, ev group.Commit) group.CommitResponse
+
+	// Offset gives the committed offsets of partitions, in their order; an
+	// entry of types.NoOffset where there is none.
+	Offset(ctx context.Context, groupID string, tps []types.TopicPartition) ([]group.OffsetEntry, group.ErrorCode)
+	// Offsets gives all committed offsets of a group, ordered by topic and partition.
+	Offsets(ctx context.Context, groupID string) ([]group.OffsetEntry, group.ErrorCode)
+
+	// List gives the groups that this broker coordinates, as far as they match.
+	List(ctx context.Context, states, groupTypes []string) ([]group.Listing, group.ErrorCode)
+	Describe(ctx context.Context, groupID string) (group.Description, group.ErrorCode)
+
+	DeleteGroup(ctx context.Context, groupID string) group.ErrorCode
+	DeleteOffsets(ctx context.Context, ev group.DeleteOffsets) group.CommitResponse
+}

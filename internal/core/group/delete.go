@@ -122,6 +122,7 @@ func (t *Table) forgetTopics(ev ForgetTopics, out *Effects) {
 
 // sweep removes offsets whose retention is over and groups that hold nothing.
 func (t *Table) sweep(now types.Millis, out *Effects) {
+	now = t.wall(now)
 	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
 		g := t.groups[id]
 		if g.deleting {

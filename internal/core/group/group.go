@@ -91,9 +91,10 @@ func newGroup(id string) *group {
 	return &group{id: id, stateSince: types.NoTimestamp}
 }
 
-func (g *group) setState(s State, now types.Millis) {
+// setState changes the state at a time of the wall clock.
+func (g *group) setState(s State, wall types.Millis) {
 	g.state = s
-	g.stateSince = now
+	g.stateSince = wall
 }
 
 // wakeAt notes a deadline.

@@ -71,7 +71,7 @@ func (t *Table) parkSync(g *group, m *member, now types.Millis, ev Sync, out *Ef
 		}
 	}
 	value := g.snapshot(assignments)
-	value.StateSince = now
+	value.StateSince = t.wall(now)
 	g.persisted = true
 	generation := g.generation
 	t.append([]Record{GroupRecord{Group: g.id, Value: value}}, out,
@@ -105,7 +105,7 @@ func (t *Table) assignmentWritten(g *group, generation int32, assignments map[st
 			g.keepAlive(m, now)
 		}
 	}
-	g.setState(Stable, now)
+	g.setState(Stable, t.wall(now))
 }
 
 // groupWriteFailed is what members are told when the log refused a group's

@@ -42,7 +42,7 @@ func (t *Table) mirrorOffsets(now types.Millis, ev MirrorOffsets, out *Effects) 
 			results[i] = MirrorApplied
 			writes = append(writes, offsetWrite{tp: tp, value: &Committed{
 				TopicID: m.TopicID, Offset: m.Offset, LeaderEpoch: m.LeaderEpoch, Metadata: m.Metadata,
-				CommittedAt: now, ExpiresAt: types.NoTimestamp,
+				CommittedAt: t.wall(now), ExpiresAt: types.NoTimestamp,
 			}})
 		}
 	}
@@ -68,7 +68,7 @@ func (t *Table) holdsAlready(g *group, tp types.TopicPartition, m MirrorOffset, 
 	}
 	v := g.offsets[tp].latest()
 	return v != nil && v.Offset == m.Offset && v.LeaderEpoch == m.LeaderEpoch && v.Metadata == m.Metadata &&
-		now-v.CommittedAt < t.cfg.OffsetsRetention/2
+		t.wall(now)-v.CommittedAt < t.cfg.OffsetsRetention/2
 }
 
 // clamp sets every committed offset above a cut to the cut, members or not

@@ -49,10 +49,10 @@ func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
 		}
 		v := &Committed{
 			TopicID: c.TopicID, Offset: c.Offset, LeaderEpoch: c.LeaderEpoch, Metadata: c.Metadata,
-			CommittedAt: now, ExpiresAt: types.NoTimestamp,
+			CommittedAt: t.wall(now), ExpiresAt: types.NoTimestamp,
 		}
 		if c.Retention >= 0 {
-			v.ExpiresAt = now + c.Retention
+			v.ExpiresAt = t.wall(now) + c.Retention
 		}
 		writes = append(writes, offsetWrite{tp: types.TopicPartition{Topic: c.Topic, Partition: c.Partition}, value: v})
 	}

@@ -36,7 +36,7 @@ func (t *Table) prepareRebalance(g *group, now types.Millis, out *Effects) {
 	g.syncDeadline = 0
 	g.syncWrite = 0
 	g.initial = g.state == Empty
-	g.setState(PreparingRebalance, now)
+	g.setState(PreparingRebalance, t.wall(now))
 	timeout := g.rebalanceTimeout()
 	if g.initial && t.cfg.InitialRebalanceDelay > 0 {
 		g.newcomer = false
@@ -100,7 +100,7 @@ func (t *Table) completeJoin(g *group, now types.Millis, out *Effects) {
 	}
 	g.protocol = g.selectProtocol()
 	g.readTopics()
-	g.setState(CompletingRebalance, now)
+	g.setState(CompletingRebalance, t.wall(now))
 	g.pendingSync = make(map[string]struct{}, len(g.members))
 	for _, m := range g.inOrder() {
 		m.isNew = false
@@ -132,7 +132,7 @@ func (t *Table) becomeEmpty(g *group, now types.Millis, out *Effects) {
 	if g.protocolType == consumerProtocolType {
 		g.topics = map[string]struct{}{}
 	}
-	g.setState(Empty, now)
+	g.setState(Empty, t.wall(now))
 	g.persisted = true
 	// A failed write is made good by the next one: an older record names
 	// members whose sessions then end after a reload.

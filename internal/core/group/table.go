@@ -34,6 +34,7 @@ type Table struct {
 	active    map[string]*group
 	writes    []write // asked for and not yet completed, oldest first
 	lastToken Token
+	wallAhead types.Millis
 }
 
 // write is an append whose completion is awaited. done gets None or the failure.
@@ -49,6 +50,13 @@ func NewTable(cfg Config) *Table {
 
 // SetConfig changes the configuration for what happens from now on.
 func (t *Table) SetConfig(cfg Config) { t.cfg = cfg }
+
+// SetWall says how far the wall clock is ahead of the time that steps are
+// given. Steps' time must not jump, as it ends sessions; what goes into records
+// and what is judged by them (commit times, retention) is the wall clock's.
+func (t *Table) SetWall(ahead types.Millis) { t.wallAhead = ahead }
+
+func (t *Table) wall(now types.Millis) types.Millis { return now + t.wallAhead }
 
 // Step applies one event at time now and adds its effects to out. It keeps no
 // reference to out. Time must not go backwards between steps; a step in the

@@ -1,0 +1,126 @@
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/core/group"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// Options are what a coordinator works with. All fields are required.
+type Options struct {
+	Config Config
+	NodeID types.BrokerID
+	// Image gives the newest metadata image, never nil.
+	Image      func() *meta.Image
+	Partitions api.Partitions
+	Topics     api.Topics
+	// LogEnd gives the log end of a partition that this node holds, leading it
+	// or not, false if it doesn't hold it. Mirrored offsets don't pass it.
+	LogEnd func(id types.TopicID, partition int32) (types.Offset, bool)
+	Logger *slog.Logger
+	// Now gives the wall clock's time, for what is written into records.
+	Now func() types.Millis
+}
+
+// Coordinator is the group coordinator of one node. Its methods may be called
+// from any goroutine.
+type Coordinator struct {
+	o Options
+
+	mu     sync.RWMutex
+	loops  map[int32]*loop
+	closed bool
+	wg     sync.WaitGroup
+
+	creating chan struct{} // holds one token: who has it may create the offsets topic
+}
+
+var _ api.Groups = (*Coordinator)(nil)
+
+// New makes a coordinator that leads nothing yet.
+func New(o Options) *Coordinator {
+	if o.Config.QueueLength == 0 {
+		o.Config.QueueLength = defaultQueueLength
+	}
+	if o.Config.ReloadAfterFailure == 0 {
+		o.Config.ReloadAfterFailure = defaultReloadAfterFailure
+	}
+	c := &Coordinator{o: o, loops: map[int32]*loop{}, creating: make(chan struct{}, 1)}
+	c.creating <- struct{}{}
+	return c
+}
+
+// Elected tells that this node leads partition of the offsets topic from now
+// on, in leader epoch epoch: its groups are loaded and served. It returns at
+// once. A repeated call with the same epoch does nothing.
+func (c *Coordinator) Elected(partition int32, epoch types.LeaderEpoch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	if old := c.loops[partition]; old != nil {
+		if old.epoch >= epoch {
+			return
+		}
+		old.stop()
+	}
+	l := newLoop(c, partition, epoch)
+	c.loops[partition] = l
+	c.wg.Go(l.run)
+}
+
+// Resigned tells that this node leads partition of the offsets topic no more.
+// It returns at once; what waits there is answered with NOT_COORDINATOR.
+func (c *Coordinator) Resigned(partition int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.loops[partition]; l != nil {
+		delete(c.loops, partition)
+		l.stop()
+	}
+}
+
+// TopicsDeleted has the committed offsets of deleted topics removed. It waits
+// for room in the queues of the loops, not for the removal.
+func (c *Coordinator) TopicsDeleted(ctx context.Context, names []string) {
+	for _, l := range c.all() {
+		l.post(ctx, group.ForgetTopics{Topics: names})
+	}
+}
+
+// Close stops all loops and waits for them. Waiting requests are answered with
+// NOT_COORDINATOR, so that clients look for another coordinator.
+func (c *Coordinator) Close() {
+	c.mu.Lock()
+	c.closed = true
+	for _, l := range c.loops {
+		l.stop()
+	}
+	clear(c.loops)
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+func (c *Coordinator) loop(partition int32) *loop {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.loops[partition]
+}
+
+// all gives the loops in the order of their partitions.
+func (c *Coordinator) all() []*loop {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var all []*loop
+	for _, l := range c.loops {
+		all = append(all, l)
+	}
+	sortLoops(all)
+	return all
+}

@@ -1,0 +1,124 @@
+package coordinator
+
+import (
+	"context"
+
+	"tidemark/internal/core/group"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// OffsetAndMeta is one committed offset of a mirrored group, as the source has it.
+type OffsetAndMeta struct {
+	types.TopicPartition
+	Offset      types.Offset
+	LeaderEpoch types.LeaderEpoch // types.NoLeaderEpoch if the source doesn't say
+	Metadata    string
+}
+
+// SyncResult says what became of mirrored offsets.
+type SyncResult struct {
+	// HasMembers: the group has members here (or ids given to members to be)
+	// and was left alone.
+	HasMembers bool
+	Applied    []OffsetAndMeta // written now, durable
+	Unchanged  int             // held already
+	// Pending offsets are beyond the local log end, or of partitions that
+	// aren't here: to be offered again, and to be clamped at a failover.
+	Pending []OffsetAndMeta
+}
+
+// SyncOffsets writes a source group's committed offsets into the group of the
+// same name, if it has no local members, and none beyond the log end of its
+// partition (DESIGN §6.3, invariant GroupNotAhead). The log ends are read when
+// the loop takes the request, so that a ClampOffsets that follows a cut sees
+// whatever was written before it. It waits while the groups load. The errors
+// are wire codes: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and so on: try again later.
+func (c *Coordinator) SyncOffsets(ctx context.Context, groupID string, offsets []OffsetAndMeta) (SyncResult, error) {
+	if _, err := c.ensureTopic(ctx); err != nil {
+		return SyncResult{}, err
+	}
+	r, code := submit[group.MirrorOffsetsResponse](ctx, c.home(groupID), true, func(id group.RequestID, _ *loop) group.Event {
+		return group.MirrorOffsets{Request: id, Group: groupID, Offsets: c.withLogEnds(offsets)}
+	})
+	switch code = oneOf(code, r.Code); code {
+	case group.None:
+	case group.NonEmptyGroup:
+		return SyncResult{HasMembers: true}, nil
+	default:
+		return SyncResult{}, wire.ErrCode(code)
+	}
+	var out SyncResult
+	for i, o := range offsets {
+		switch r.Results[i] {
+		case group.MirrorApplied:
+			out.Applied = append(out.Applied, o)
+		case group.MirrorUnchanged:
+			out.Unchanged++
+		case group.MirrorPending:
+			out.Pending = append(out.Pending, o)
+		}
+	}
+	return out, nil
+}
+
+func (c *Coordinator) withLogEnds(offsets []OffsetAndMeta) []group.MirrorOffset {
+	image := c.o.Image()
+	all := make([]group.MirrorOffset, len(offsets))
+	for i, o := range offsets {
+		m := group.MirrorOffset{
+			Topic: o.Topic, Partition: o.Partition, Offset: o.Offset, LeaderEpoch: o.LeaderEpoch,
+			Metadata: o.Metadata, LogEnd: types.NoOffset,
+		}
+		if t, ok := image.TopicByName(o.Topic); ok {
+			m.TopicID = t.Record.ID
+			if end, here := c.o.LogEnd(t.Record.ID, o.Partition); here {
+				m.LogEnd = end
+			}
+		}
+		all[i] = m
+	}
+	return all
+}
+
+// Cut says that a partition's log was cut and now ends at Offset.
+type Cut = group.Cut
+
+// Lowered is a committed offset that was taken back to a cut.
+type Lowered = group.Lowered
+
+// ClampOffsets sets every committed offset of tp above o to o, in all groups
+// that this node coordinates, with members or without (DESIGN §6.3, GROUP_CUT),
+// and gives the ones that it changed. To be called after the cut; on an error
+// it is to be called again.
+func (c *Coordinator) ClampOffsets(ctx context.Context, tp types.TopicPartition, o types.Offset) ([]Lowered, error) {
+	return c.ClampAll(ctx, []Cut{{TopicPartition: tp, Offset: o}})
+}
+
+// ClampAll is ClampOffsets for many partitions in one go.
+func (c *Coordinator) ClampAll(ctx context.Context, cuts []Cut) ([]Lowered, error) {
+	var lowered []Lowered
+	for _, l := range c.all() {
+		r, code := submit[group.ClampResponse](ctx, l, true, func(id group.RequestID, _ *loop) group.Event {
+			return group.Clamp{Request: id, Cuts: cuts}
+		})
+		lowered = append(lowered, r.Lowered...)
+		if code = oneOf(code, r.Code); code != group.None {
+			return lowered, wire.ErrCode(code)
+		}
+	}
+	return lowered, nil
+}
+
+// ListCommitted gives all committed offsets of a group, ordered by topic and partition.
+func (c *Coordinator) ListCommitted(ctx context.Context, groupID string) ([]OffsetAndMeta, error) {
+	entries, code := c.Offsets(ctx, groupID)
+	if code != group.None {
+		return nil, wire.ErrCode(code)
+	}
+	all := make([]OffsetAndMeta, 0, len(entries))
+	for _, e := range entries {
+		all = append(all, OffsetAndMeta{TopicPartition: e.TopicPartition, Offset: e.Offset, LeaderEpoch: e.LeaderEpoch, Metadata: e.Metadata})
+	}
+	return all, nil
+}
