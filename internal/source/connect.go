@@ -31,7 +31,10 @@ func connect(ctx context.Context, cfg *Config, softwareVersion, address string) 
 		if c, err = dial(ctx, cfg, address); err != nil {
 			return nil, err
 		}
-		err = c.negotiateAt(ctx, 0, softwareVersion)
+		if err = c.negotiateAt(ctx, 0, softwareVersion); errors.Is(err, ErrUnreachable) {
+			err = &Error{Kind: ErrUnreachable, Broker: address, Cause: err,
+				Sentence: "the broker closed the connection at the first request; does security.protocol fit the port?"}
+		}
 	}
 	if err == nil && cfg.SASL != nil {
 		err = c.logIn(ctx)
@@ -120,7 +123,7 @@ func (c *conn) logIn(ctx context.Context) error {
 	hs.Mechanism = s.Mechanism
 	kr, err := c.ask(ctx, hs)
 	if err != nil {
-		return saslClosed(c.address, err)
+		return c.saslClosed(err)
 	}
 	if resp := kr.(*kmsg.SASLHandshakeResponse); resp.ErrorCode != 0 {
 		sentence := fmt.Sprintf("the broker doesn't offer %s; it offers %s", s.Mechanism, strings.Join(resp.SupportedMechanisms, ", "))
@@ -171,7 +174,7 @@ func (c *conn) saslStep(ctx context.Context, message []byte) ([]byte, error) {
 	req.SASLAuthBytes = message
 	kr, err := c.ask(ctx, req)
 	if err != nil {
-		return nil, saslClosed(c.address, err)
+		return nil, c.saslClosed(err)
 	}
 	resp := kr.(*kmsg.SASLAuthenticateResponse)
 	if resp.ErrorCode != 0 {
@@ -192,9 +195,10 @@ func (c *conn) saslStep(ctx context.Context, message []byte) ([]byte, error) {
 }
 
 // saslClosed says what a connection closed during the log-in most likely means.
-func saslClosed(broker string, err error) error {
+func (c *conn) saslClosed(err error) error {
 	if !errors.Is(err, ErrUnreachable) {
 		return err
 	}
-	return &Error{Kind: ErrAuth, Broker: broker, Op: "SASL", Sentence: "the broker closed the connection during the log-in; check user, password and that the port wants SASL", Cause: err}
+	sentence := fmt.Sprintf("the broker closed the connection during the log-in of user %q; check the password and that the port wants SASL", c.cfg.SASL.Username)
+	return &Error{Kind: ErrAuth, Broker: c.address, Op: "SASL", Sentence: sentence, Cause: err}
 }

@@ -182,6 +182,9 @@ func ioError(broker, op string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &ne) && ne.Timeout()) {
 		return &Error{Kind: ErrTimeout, Broker: broker, Op: op, Sentence: "no answer in time", Cause: err}
 	}
+	if isAlert(err) {
+		return alertError(broker, err)
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Error{Kind: ErrUnreachable, Broker: broker, Op: op, Sentence: "the broker closed the connection"}
 	}

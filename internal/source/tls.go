@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -176,7 +177,6 @@ func tlsError(ctx context.Context, address, host string, err error) error {
 	var name x509.HostnameError
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
-	var alert tls.AlertError
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &name):
@@ -190,8 +190,11 @@ func tlsError(ctx context.Context, address, host string, err error) error {
 	case errors.As(err, &record):
 		e.Sentence = "the broker doesn't speak TLS on this port; check security.protocol and the port"
 		e.Cause = nil
-	case errors.As(err, &alert):
-		e.Sentence = "the broker refused the handshake; if it wants client certificates, set ssl.keystore.location"
+	case isAlert(err):
+		return alertError(address, err)
+	case errors.Is(err, io.EOF):
+		e.Sentence = "the broker closed the connection; does the port speak TLS?"
+		e.Cause = nil
 	case ctx.Err() != nil:
 		e.Kind, e.Sentence = ErrTimeout, "no answer in time; does the port speak TLS?"
 	default:
@@ -202,6 +205,15 @@ func tlsError(ctx context.Context, address, host string, err error) error {
 		e.Sentence = "failed (does the port speak TLS, and does it want a client certificate?)"
 	}
 	return e
+}
+
+// isAlert reports whether the broker answered with a TLS alert. With TLS 1.3 the
+// refusal of a client certificate comes only after the handshake.
+func isAlert(err error) bool { return strings.Contains(err.Error(), "remote error: tls:") }
+
+func alertError(address string, err error) error {
+	return &Error{Kind: ErrTLS, Broker: address, Op: "TLS", Cause: err,
+		Sentence: "the broker refused the connection; if it wants client certificates, set ssl.keystore.location"}
 }
 
 func certificateNames(c *x509.Certificate) string {

@@ -1,0 +1,151 @@
+package source
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/core/types"
+)
+
+// The special timestamps of ListOffsets.
+const (
+	// Latest asks for the high watermark: what a fetch of this client can reach.
+	Latest types.Millis = -1
+	// Earliest asks for the log start offset.
+	Earliest types.Millis = -2
+)
+
+// OffsetQuery asks a leader for one offset of a partition.
+type OffsetQuery struct {
+	types.TopicPartition
+	// CurrentEpoch fences the query by leader epoch (KIP-320), types.NoLeaderEpoch for no fence.
+	CurrentEpoch types.LeaderEpoch
+	Timestamp    types.Millis
+}
+
+// OffsetAnswer is the leader's answer to one OffsetQuery.
+type OffsetAnswer struct {
+	Code   Code
+	Offset types.Offset
+	// Epoch is the leader epoch at that offset, types.NoLeaderEpoch if the source doesn't say.
+	Epoch types.LeaderEpoch
+}
+
+// grouped collects partitions by topic, in order of first appearance.
+func grouped[Q any](queries []Q, key func(Q) types.TopicPartition, topic func(name string), partition func(q Q)) {
+	byTopic := map[string][]Q{}
+	var names []string
+	for _, q := range queries {
+		name := key(q).Topic
+		if _, ok := byTopic[name]; !ok {
+			names = append(names, name)
+		}
+		byTopic[name] = append(byTopic[name], q)
+	}
+	for _, name := range names {
+		topic(name)
+		for _, q := range byTopic[name] {
+			partition(q)
+		}
+	}
+}
+
+// ListOffsets asks the leader broker; each partition may be named once. Every
+// query has an answer; errors of single partitions are in OffsetAnswer.Code.
+func (c *Client) ListOffsets(ctx context.Context, broker types.BrokerID, queries []OffsetQuery) (map[types.TopicPartition]OffsetAnswer, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	grouped(queries, func(q OffsetQuery) types.TopicPartition { return q.TopicPartition },
+		func(name string) {
+			t := kmsg.NewListOffsetsRequestTopic()
+			t.Topic = name
+			req.Topics = append(req.Topics, t)
+		},
+		func(q OffsetQuery) {
+			p := kmsg.NewListOffsetsRequestTopicPartition()
+			p.Partition, p.CurrentLeaderEpoch, p.Timestamp = q.Partition, int32(q.CurrentEpoch), int64(q.Timestamp)
+			t := &req.Topics[len(req.Topics)-1]
+			t.Partitions = append(t.Partitions, p)
+		})
+	cn, err := c.brokerConn(ctx, broker, purposeRequests)
+	if err != nil {
+		return nil, err
+	}
+	kr, err := cn.ask(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	answers := make(map[types.TopicPartition]OffsetAnswer, len(queries))
+	for _, t := range kr.(*kmsg.ListOffsetsResponse).Topics {
+		for _, p := range t.Partitions {
+			a := OffsetAnswer{Code: Code(p.ErrorCode), Offset: types.Offset(p.Offset), Epoch: types.LeaderEpoch(p.LeaderEpoch)}
+			if a.Code == 0 && a.Offset < 0 {
+				return nil, protocolError(cn.address, "ListOffsets", "%s-%d has offset %d", t.Topic, p.Partition, a.Offset)
+			}
+			answers[types.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = a
+		}
+	}
+	for _, q := range queries {
+		if _, ok := answers[q.TopicPartition]; !ok {
+			return nil, protocolError(cn.address, "ListOffsets", "no answer for %s", q.TopicPartition)
+		}
+	}
+	return answers, nil
+}
+
+// EpochQuery asks a leader where an epoch ends (OffsetForLeaderEpoch).
+type EpochQuery struct {
+	types.TopicPartition
+	CurrentEpoch, Epoch types.LeaderEpoch
+}
+
+// EpochAnswer is the leader's answer: the largest epoch not above the asked one
+// and its end; Epoch is types.NoLeaderEpoch and End types.NoOffset if it knows none.
+type EpochAnswer struct {
+	Code  Code
+	Epoch types.LeaderEpoch
+	End   types.Offset
+}
+
+// EpochEnds asks the leader broker; each partition may be named once.
+func (c *Client) EpochEnds(ctx context.Context, broker types.BrokerID, queries []EpochQuery) (map[types.TopicPartition]EpochAnswer, error) {
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = -1
+	grouped(queries, func(q EpochQuery) types.TopicPartition { return q.TopicPartition },
+		func(name string) {
+			t := kmsg.NewOffsetForLeaderEpochRequestTopic()
+			t.Topic = name
+			req.Topics = append(req.Topics, t)
+		},
+		func(q EpochQuery) {
+			p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+			p.Partition, p.CurrentLeaderEpoch, p.LeaderEpoch = q.Partition, int32(q.CurrentEpoch), int32(q.Epoch)
+			t := &req.Topics[len(req.Topics)-1]
+			t.Partitions = append(t.Partitions, p)
+		})
+	cn, err := c.brokerConn(ctx, broker, purposeRequests)
+	if err != nil {
+		return nil, err
+	}
+	kr, err := cn.ask(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	answers := make(map[types.TopicPartition]EpochAnswer, len(queries))
+	for _, t := range kr.(*kmsg.OffsetForLeaderEpochResponse).Topics {
+		for _, p := range t.Partitions {
+			a := EpochAnswer{Code: Code(p.ErrorCode), Epoch: types.LeaderEpoch(p.LeaderEpoch), End: types.Offset(p.EndOffset)}
+			if a.Epoch < 0 || a.End < 0 {
+				a.Epoch, a.End = types.NoLeaderEpoch, types.NoOffset
+			}
+			answers[types.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = a
+		}
+	}
+	for _, q := range queries {
+		if _, ok := answers[q.TopicPartition]; !ok {
+			return nil, protocolError(cn.address, "OffsetForLeaderEpoch", "no answer for %s", q.TopicPartition)
+		}
+	}
+	return answers, nil
+}

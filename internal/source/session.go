@@ -1,0 +1,399 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/core/types"
+)
+
+// FetchPartition is what a session asks of one partition.
+type FetchPartition struct {
+	types.TopicPartition
+	// TopicID is zero for a source without topic ids; the session then stays below Fetch 13.
+	TopicID types.TopicID
+	// Offset is the asker's log end.
+	Offset types.Offset
+	// CurrentEpoch fences the fetch (KIP-320): the source's leader epoch as the asker knows it.
+	CurrentEpoch types.LeaderEpoch
+	// LastEpoch is the epoch of the asker's last record (KIP-595), types.NoLeaderEpoch for an empty log.
+	LastEpoch types.LeaderEpoch
+	// MaxBytes is the soft limit for this partition; the first batch comes whole.
+	MaxBytes int32
+}
+
+// FetchLimits bound one fetch.
+type FetchLimits struct {
+	MaxWait            time.Duration
+	MinBytes, MaxBytes int32
+}
+
+// EpochEnd is a diverging answer: the largest epoch that both may share and its end at the source.
+type EpochEnd struct {
+	Epoch types.LeaderEpoch
+	End   types.Offset
+}
+
+// LeaderHint is what a broker that doesn't lead says about who does (KIP-951).
+type LeaderHint struct {
+	Leader types.BrokerID
+	Epoch  types.LeaderEpoch
+}
+
+// FetchedPartition is one partition of an answer.
+type FetchedPartition struct {
+	types.TopicPartition
+	// Asked is the request this answers; an asker that has moved on since drops the answer.
+	Asked FetchPartition
+	Code  Code
+	// Err is set if the source's figures can't be right; nothing else is valid then.
+	Err error
+	// HighWatermark, LastStable and LogStart are types.NoOffset where the source doesn't say.
+	HighWatermark, LastStable, LogStart types.Offset
+	Diverging                           *EpochEnd
+	Leader                              *LeaderHint
+	// Records are whole batches and perhaps the beginning of one more, as received.
+	// They are valid until the answer's last Release.
+	Records []byte
+}
+
+// FetchAnswer is the answer to one fetch. It holds a part of the budget until
+// released; each further holder calls Retain first.
+type FetchAnswer struct {
+	Partitions []FetchedPartition
+	// Version is the Fetch version it came by; below 12 a divergence is not told.
+	Version int16
+	// RecordBytes is the sum of the records' sizes.
+	RecordBytes int64
+	// Throttle is how long the source asks to wait before the next request (KIP-219).
+	Throttle time.Duration
+
+	frame *frame
+}
+
+// Retain adds a holder of the records.
+func (a *FetchAnswer) Retain() { a.frame.retain() }
+
+// Release gives up the records; after the last holder their memory is used again.
+func (a *FetchAnswer) Release() { a.frame.release() }
+
+// Session fetches from one broker with a fetch session (KIP-227), falling back
+// to full requests where the broker keeps none. One goroutine uses it at a time.
+type Session struct {
+	c      *Client
+	broker types.BrokerID
+
+	id    int32
+	epoch int32 // 0: the next request is full and opens a session
+
+	wanted   map[types.TopicPartition]*wantedPartition
+	order    []types.TopicPartition // of wanted, for full requests; rotated
+	dirty    []types.TopicPartition // to be sent in the next incremental request
+	gone     []forgotten
+	zeroIDs  int // wanted partitions without topic id
+	byID     map[types.TopicID]string
+	rotation int
+}
+
+type wantedPartition struct {
+	FetchPartition
+	dirty bool
+	place int // in order
+}
+
+type forgotten struct {
+	topic     string
+	id        types.TopicID
+	partition int32
+}
+
+// NewSession makes a session with the broker; nothing is sent before Fetch.
+func (c *Client) NewSession(broker types.BrokerID) *Session {
+	return &Session{c: c, broker: broker, wanted: map[types.TopicPartition]*wantedPartition{}, byID: map[types.TopicID]string{}}
+}
+
+// Broker gives the broker that the session fetches from.
+func (s *Session) Broker() types.BrokerID { return s.broker }
+
+// Len gives the number of partitions in the session.
+func (s *Session) Len() int { return len(s.wanted) }
+
+// Set adds a partition or changes what is asked of it from the next fetch on.
+func (s *Session) Set(p FetchPartition) {
+	w := s.wanted[p.TopicPartition]
+	if w != nil && w.TopicID != p.TopicID {
+		s.Remove(p.TopicPartition) // a recreated topic is another partition of the session
+		w = nil
+	}
+	if w == nil {
+		w = &wantedPartition{place: len(s.order)}
+		s.wanted[p.TopicPartition] = w
+		s.order = append(s.order, p.TopicPartition)
+		if p.TopicID.IsZero() {
+			s.zeroIDs++
+		} else {
+			s.byID[p.TopicID] = p.Topic
+		}
+	}
+	w.FetchPartition = p
+	if !w.dirty {
+		w.dirty = true
+		s.dirty = append(s.dirty, p.TopicPartition)
+	}
+}
+
+// Remove takes a partition out of the session.
+func (s *Session) Remove(tp types.TopicPartition) {
+	w := s.wanted[tp]
+	if w == nil {
+		return
+	}
+	delete(s.wanted, tp)
+	last := len(s.order) - 1
+	s.order[w.place] = s.order[last]
+	if w.place != last {
+		s.wanted[s.order[w.place]].place = w.place
+	}
+	s.order = s.order[:last]
+	if w.TopicID.IsZero() {
+		s.zeroIDs--
+	}
+	if s.epoch > 0 {
+		s.gone = append(s.gone, forgotten{tp.Topic, w.TopicID, tp.Partition})
+	}
+}
+
+// fetchBytesOver is what an answer may be larger than the asked bytes: the first batch
+// comes whole, and no broker takes a request above 100 MiB by default (socket.request.max.bytes).
+const fetchBytesOver = 100<<20 + 64<<10
+
+// Fetch sends what is wanted and waits for the answer. A session that the
+// broker has forgotten is opened anew at once. The caller releases the answer.
+func (s *Session) Fetch(ctx context.Context, lim FetchLimits) (*FetchAnswer, error) {
+	for attempt := 0; ; attempt++ {
+		a, code, err := s.fetchOnce(ctx, lim)
+		if err != nil {
+			s.epoch = 0
+			return nil, err
+		}
+		switch code {
+		case CodeNone:
+			return a, nil
+		case CodeFetchSessionIDNotFound, CodeInvalidFetchSessionEpoch, CodeFetchSessionTopicIDError, CodeInconsistentTopicID:
+			if code == CodeFetchSessionIDNotFound {
+				s.id = 0
+			}
+			if full := s.epoch == 0; !full || attempt == 0 {
+				s.epoch = 0
+				continue
+			}
+		}
+		s.epoch = 0
+		return nil, answerError(s.brokerName(), "Fetch", code, "")
+	}
+}
+
+func (s *Session) brokerName() string {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if b, ok := s.c.brokers[s.broker]; ok {
+		return b.Address()
+	}
+	return fmt.Sprintf("broker %d", s.broker)
+}
+
+func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer, Code, error) {
+	cn, err := s.c.brokerConn(ctx, s.broker, purposeFetches)
+	if err != nil {
+		return nil, 0, err
+	}
+	version, err := cn.versions.choose(cn.address, 1)
+	if err != nil {
+		return nil, 0, err
+	}
+	if s.zeroIDs > 0 {
+		version = min(version, 12)
+	}
+	req, asked := s.request(version, lim)
+	kr, f, err := cn.roundTrip(ctx, req, s.c.cfg.RequestTimeout+lim.MaxWait, int(lim.MaxBytes)+fetchBytesOver, s.c.budget)
+	if err != nil {
+		return nil, 0, err
+	}
+	resp := kr.(*kmsg.FetchResponse)
+	if resp.ErrorCode != 0 {
+		f.release()
+		return nil, Code(resp.ErrorCode), nil
+	}
+	a, err := s.answer(cn.address, resp, f)
+	if err != nil {
+		f.release()
+		return nil, 0, err
+	}
+	s.sent(asked)
+	s.advance(resp.SessionID)
+	for _, b := range resp.Brokers {
+		s.c.addBroker(Broker{ID: types.BrokerID(b.NodeID), Host: b.Host, Port: b.Port})
+	}
+	return a, 0, nil
+}
+
+// request builds a full request (epoch 0) or an incremental one with what has changed.
+func (s *Session) request(version int16, lim FetchLimits) (*kmsg.FetchRequest, []types.TopicPartition) {
+	req := kmsg.NewPtrFetchRequest()
+	req.SetVersion(version)
+	req.ReplicaID = -1
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(lim.MaxWait/time.Millisecond), lim.MinBytes, lim.MaxBytes
+	req.IsolationLevel = 0
+	req.SessionID, req.SessionEpoch = s.id, s.epoch
+	asked := s.dirty
+	if s.epoch == 0 {
+		// The order rotates past the partitions that have just given data, so that
+		// none is always beyond the byte limit; within a session the broker does it.
+		asked = make([]types.TopicPartition, 0, len(s.order))
+		for i := range s.order {
+			asked = append(asked, s.order[(i+s.rotation)%len(s.order)])
+		}
+	} else {
+		req.ForgottenTopics = s.forgotten()
+	}
+	for _, tp := range asked {
+		w := s.wanted[tp]
+		if w == nil {
+			continue
+		}
+		n := len(req.Topics)
+		if n == 0 || req.Topics[n-1].Topic != tp.Topic {
+			t := kmsg.NewFetchRequestTopic()
+			t.Topic, t.TopicID = tp.Topic, w.TopicID
+			req.Topics = append(req.Topics, t)
+			n++
+		}
+		p := kmsg.NewFetchRequestTopicPartition()
+		p.Partition, p.FetchOffset = tp.Partition, int64(w.Offset)
+		p.CurrentLeaderEpoch, p.LastFetchedEpoch = int32(w.CurrentEpoch), int32(w.LastEpoch)
+		p.LogStartOffset, p.PartitionMaxBytes = -1, w.MaxBytes
+		req.Topics[n-1].Partitions = append(req.Topics[n-1].Partitions, p)
+	}
+	return req, asked
+}
+
+// forgotten lists the partitions that left the session and did not come back as the same ones.
+func (s *Session) forgotten() []kmsg.FetchRequestForgottenTopic {
+	var out []kmsg.FetchRequestForgottenTopic
+	for _, g := range s.gone {
+		if w := s.wanted[types.TopicPartition{Topic: g.topic, Partition: g.partition}]; w != nil && w.TopicID == g.id {
+			continue
+		}
+		f := kmsg.NewFetchRequestForgottenTopic()
+		f.Topic, f.TopicID, f.Partitions = g.topic, g.id, []int32{g.partition}
+		out = append(out, f)
+	}
+	return out
+}
+
+// sent marks what the broker now knows.
+func (s *Session) sent(asked []types.TopicPartition) {
+	for _, tp := range asked {
+		if w := s.wanted[tp]; w != nil {
+			w.dirty = false
+		}
+	}
+	for _, tp := range s.dirty { // a full request sends the dirty ones too
+		if w := s.wanted[tp]; w != nil {
+			w.dirty = false
+		}
+	}
+	s.dirty, s.gone = s.dirty[:0], s.gone[:0]
+	if len(s.byID) > 2*len(s.wanted)+16 {
+		clear(s.byID)
+		for _, w := range s.wanted {
+			s.byID[w.TopicID] = w.Topic
+		}
+	}
+}
+
+// advance moves to the session's next epoch; id 0 means that the broker keeps no session.
+func (s *Session) advance(id int32) {
+	switch {
+	case id == 0:
+		s.id, s.epoch = 0, 0
+	case s.epoch == 1<<31-1:
+		s.id, s.epoch = id, 1
+	default:
+		s.id, s.epoch = id, s.epoch+1
+	}
+}
+
+// answer checks the response against what was asked.
+func (s *Session) answer(broker string, resp *kmsg.FetchResponse, f *frame) (*FetchAnswer, error) {
+	a := &FetchAnswer{Version: resp.Version, Throttle: time.Duration(max(resp.ThrottleMillis, 0)) * time.Millisecond, frame: f}
+	seen := map[types.TopicPartition]bool{}
+	for i := range resp.Topics {
+		rt := &resp.Topics[i]
+		topic := rt.Topic
+		if resp.Version >= 13 {
+			var ok bool
+			if topic, ok = s.byID[rt.TopicID]; !ok {
+				return nil, protocolError(broker, "Fetch", "an answer for topic id %s, which was not asked for", types.TopicID(rt.TopicID))
+			}
+		}
+		for j := range rt.Partitions {
+			tp := types.TopicPartition{Topic: topic, Partition: rt.Partitions[j].Partition}
+			w := s.wanted[tp]
+			if w == nil || (resp.Version >= 13 && w.TopicID != types.TopicID(rt.TopicID)) {
+				return nil, protocolError(broker, "Fetch", "an answer for %s, which was not asked for", tp)
+			}
+			if seen[tp] {
+				return nil, protocolError(broker, "Fetch", "two answers for %s", tp)
+			}
+			seen[tp] = true
+			p := fetchedFrom(broker, w.FetchPartition, &rt.Partitions[j])
+			a.RecordBytes += int64(len(p.Records))
+			if len(p.Records) > 0 {
+				s.rotation++
+			}
+			a.Partitions = append(a.Partitions, p)
+		}
+	}
+	return a, nil
+}
+
+// fetchedFrom takes one partition over and checks its figures.
+func fetchedFrom(broker string, asked FetchPartition, rp *kmsg.FetchResponseTopicPartition) FetchedPartition {
+	p := FetchedPartition{
+		TopicPartition: asked.TopicPartition, Asked: asked, Code: Code(rp.ErrorCode),
+		HighWatermark: types.Offset(rp.HighWatermark), LastStable: types.Offset(rp.LastStableOffset), LogStart: types.Offset(rp.LogStartOffset),
+	}
+	if rp.CurrentLeader.LeaderID >= 0 || rp.CurrentLeader.LeaderEpoch >= 0 {
+		p.Leader = &LeaderHint{Leader: types.BrokerID(rp.CurrentLeader.LeaderID), Epoch: types.LeaderEpoch(rp.CurrentLeader.LeaderEpoch)}
+	}
+	if p.Code != 0 {
+		return p
+	}
+	if rp.DivergingEpoch.Epoch >= 0 || rp.DivergingEpoch.EndOffset >= 0 {
+		p.Diverging = &EpochEnd{Epoch: types.LeaderEpoch(rp.DivergingEpoch.Epoch), End: types.Offset(rp.DivergingEpoch.EndOffset)}
+		if p.Diverging.End < 0 {
+			p.Err = protocolError(broker, "Fetch", "%s diverges at epoch %d, offset %d", p.TopicPartition, p.Diverging.Epoch, p.Diverging.End)
+		}
+		return p
+	}
+	if p.HighWatermark < 0 || p.LogStart < types.NoOffset || p.LogStart > p.HighWatermark {
+		p.Err = protocolError(broker, "Fetch", "%s has log start %d and high watermark %d", p.TopicPartition, p.LogStart, p.HighWatermark)
+		return p
+	}
+	p.Records = rp.RecordBatches
+	return p
+}
+
+// addBroker learns an address from a leader hint.
+func (c *Client) addBroker(b Broker) {
+	if b.ID < 0 || b.Host == "" || b.Port <= 0 || b.Port > 65535 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.brokers[b.ID] = b
+}
