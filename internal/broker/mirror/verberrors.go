@@ -1,0 +1,15 @@
+package mirror
+
+import "errors"
+
+// Kinds of errors of the verbs; each is wrapped in a sentence that names the mirror and the way out.
+var (
+	// ErrUnknownMirror: there is no mirror of that name.
+	ErrUnknownMirror = errors.New("no such mirror")
+	// ErrExists: a mirror of that name is there already.
+	ErrExists = errors.New("mirror exists")
+	// ErrState: the verb doesn't fit the mirror's state.
+	ErrState = errors.New("not possible in this state")
+	// ErrSpec: what was asked for can't be understood.
+	ErrSpec = errors.New("bad mirror")
+)
