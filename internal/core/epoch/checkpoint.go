@@ -73,7 +73,7 @@ func ParseCheckpoint(data []byte) ([]Entry, error) {
 			return nil, err
 		}
 		if i >= count {
-			return nil, &CheckpointError{Kind: CountMismatch, Line: i + 3, Text: line}
+			return nil, &CheckpointError{Kind: CountMismatch, Line: i + 3, Text: clip(line)}
 		}
 		entries = append(entries, e)
 	}
