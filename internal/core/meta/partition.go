@@ -106,6 +106,11 @@ type MirrorState struct {
 	SourceStart  types.Offset `json:"sourceStart"`
 	SourceEnd    types.Offset `json:"sourceEnd"`
 	SourceSeenAt types.Millis `json:"sourceSeenAt"`
+	// Copied: a fetch has been accepted since the list was adopted.
+	Copied bool `json:"copied,omitempty"`
+	// GivenUpFrom is the first offset that the adoption gave up, until the first
+	// accepted fetch after it (R28); nil if it gave up nothing.
+	GivenUpFrom *types.Offset `json:"givenUpFrom,omitempty"`
 }
 
 // PromotionRecord is what a promotion leaves behind (R23).
@@ -123,7 +128,10 @@ type PromotionRecord struct {
 	SourceEnd    types.Offset      `json:"sourceEnd"`
 	SourceEpoch  types.LeaderEpoch `json:"sourceEpoch"`
 	SourceSeenAt types.Millis      `json:"sourceSeenAt"`
-	At           types.Millis      `json:"at"`
+	// NeverFetched: no fetch was accepted since the mirror started, so that what
+	// may be missing is not known.
+	NeverFetched bool         `json:"neverFetched,omitempty"`
+	At           types.Millis `json:"at"`
 	// PromotedEpoch is the leader epoch that the promotion began.
 	PromotedEpoch types.LeaderEpoch `json:"promotedEpoch"`
 }
@@ -138,6 +146,10 @@ func (r PartitionRecord) Clone() PartitionRecord {
 	r.Promotions = slices.Clone(r.Promotions)
 	if r.Mirror != nil {
 		m := *r.Mirror
+		if m.GivenUpFrom != nil {
+			from := *m.GivenUpFrom
+			m.GivenUpFrom = &from
+		}
 		r.Mirror = &m
 	}
 	return r
