@@ -23,7 +23,8 @@ var edges = map[string][]string{
 	"internal/broker":                 {"internal/..."},
 	"internal/console/...":            {"internal/..."},
 	"internal/demo/...":               {"internal/..."},
-	"internal/client/...":             {"internal/core/types"},
+	"internal/cli/...":                {"internal/..."},
+	"internal/compare/...":            {"internal/batch", "internal/core/types"},
 
 	"internal/net/...":       {"internal/wire", "internal/vfs", "internal/telemetry", "internal/core/types", "internal/assert"},
 	"internal/wire/...":      {"internal/vfs", "internal/core/types", "internal/assert"},
@@ -54,10 +55,10 @@ var reserved = map[string][]string{
 	"go.etcd.io/etcd/server/": {"internal/metastore/embed"},
 	"go.etcd.io/etcd/client/": {"internal/metastore/etcd", "internal/metastore/embed"},
 	"github.com/twmb/franz-go/pkg/kmsg": {
-		"internal/wire", "internal/source", "internal/broker/api", "internal/broker/coordinator",
+		"internal/wire", "internal/source", "internal/broker/api", "internal/broker/coordinator", "internal/compare",
 	},
-	"github.com/twmb/franz-go/pkg/kgo":  {"internal/client", "internal/demo", "cmd/tidemark"},
-	"github.com/twmb/franz-go/pkg/kadm": {"internal/client", "internal/demo", "cmd/tidemark"},
+	"github.com/twmb/franz-go/pkg/kgo":  {"internal/cli", "internal/compare", "internal/demo"},
+	"github.com/twmb/franz-go/pkg/kadm": {"internal/cli", "internal/demo"},
 	"github.com/IBM/sarama":             {},
 }
 

@@ -1,0 +1,420 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/console"
+	"tidemark/internal/core/meta"
+)
+
+// mirrorCmd is `tidemark mirror …`.
+type mirrorCmd struct {
+	Create   mirrorCreateCmd   `cmd:"" help:"Create a mirror of a source cluster, and start it."`
+	Start    mirrorStartCmd    `cmd:"" help:"Start a mirror."`
+	Pause    mirrorPauseCmd    `cmd:"" help:"Stop fetching; keep everything."`
+	Resume   mirrorResumeCmd   `cmd:"" help:"Go on after a pause, or after a failure that needed a decision."`
+	Failover mirrorFailoverCmd `cmd:"" aliases:"stop" help:"Take over: make the mirrored topics writable here. Needs no source."`
+	Status   mirrorStatusCmd   `cmd:"" help:"Show each partition's state and lag."`
+	Describe mirrorDescribeCmd `cmd:"" help:"Show a mirror's settings, the health of each sync, and group offsets."`
+	Verify   mirrorVerifyCmd   `cmd:"" help:"Fetch both sides and compare them batch by batch."`
+	Wait     mirrorWaitCmd     `cmd:"" help:"Wait until a condition holds."`
+	Delete   mirrorDeleteCmd   `cmd:"" help:"Forget a mirror that has been failed over, or never mirrored."`
+	List     mirrorListCmd     `cmd:"" help:"List mirrors."`
+}
+
+func (t Target) client() (*console.Client, error) {
+	c, err := console.NewClient(t.API)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return c, nil
+}
+
+// Source says what to mirror, for `mirror create` and `standby`.
+type Source struct {
+	Source       []string `help:"The source cluster's addresses." placeholder:"HOST:PORT" required:""`
+	SourceConfig string   `help:"A Kafka client properties file for the source (security.protocol, sasl.jaas.config, …)." type:"existingfile" placeholder:"FILE"`
+	Topics       string   `help:"RE2 expression of the topics to mirror (whole names; default: all)." placeholder:"RE"`
+	Exclude      string   `help:"RE2 expression of topics to leave out." placeholder:"RE"`
+	Groups       string   `help:"RE2 expression of the groups whose offsets are mirrored (default: all)." placeholder:"RE"`
+}
+
+type mirrorCreateCmd struct {
+	Target
+	Source
+	Name    string            `arg:"" help:"The mirror's name."`
+	Config  map[string]string `short:"c" help:"A mirror setting; repeatable." placeholder:"KEY=VALUE" mapsep:"none"`
+	NoStart bool              `help:"Only create it."`
+}
+
+func (c *mirrorCreateCmd) Run(ctx context.Context, s Streams) error {
+	spec, err := c.spec(c.Name, c.Config)
+	if err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	st, err := cl.Create(ctx, spec)
+	if err == nil && !c.NoStart {
+		st, err = cl.Verb(ctx, c.Name, "start")
+	}
+	if err != nil {
+		return err
+	}
+	return c.printStatus(s, st)
+}
+
+// printStatus prints a mirror with its partitions.
+func (t Target) printStatus(s Streams, st mirror.Status) error {
+	return t.print(s.Out, st, func() table { return statusTable(st) })
+}
+
+func statusTable(st mirror.Status) table {
+	out := table{columns: []string{"TOPIC", "PARTITION", "STATE", "SRC-END", "END", "LAG", "LAG-MS", "REASON", "SRC-EPOCH", "EPOCH", "SRC-START", "START", "LAG-BYTES", "VERIFIED-TO"}, wideFrom: 8}
+	for _, p := range st.Partitions {
+		out.rows = append(out.rows, []string{p.Topic, fmt.Sprint(p.Partition), p.State, fmt.Sprint(p.SrcEnd), fmt.Sprint(p.End), fmt.Sprint(p.LagRecords), fmt.Sprint(p.LagMs),
+			p.Reason, fmt.Sprint(p.SrcEpoch), fmt.Sprint(p.Epoch), fmt.Sprint(p.SrcStart), fmt.Sprint(p.Start), fmt.Sprint(p.LagBytes), fmt.Sprint(p.VerifiedTo)})
+	}
+	return out
+}
+
+// headline is a mirror's state in one line.
+func headline(st mirror.Status) string {
+	line := fmt.Sprintf("mirror %s of cluster %s: %s", st.Mirror, orDash(st.SourceClusterID), st.State)
+	if st.Reason != "" {
+		line += ": " + st.Reason
+	}
+	return line
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+type named struct {
+	Target
+	Name string `arg:"" help:"The mirror's name."`
+}
+
+func (n named) verb(ctx context.Context, s Streams, verb string) error {
+	cl, err := n.client()
+	if err != nil {
+		return err
+	}
+	st, err := cl.Verb(ctx, n.Name, verb)
+	if err != nil {
+		return err
+	}
+	return n.print(s.Out, st, func() table { return table{columns: []string{headline(st)}} })
+}
+
+type mirrorStartCmd struct{ named }
+
+func (c *mirrorStartCmd) Run(ctx context.Context, s Streams) error { return c.verb(ctx, s, "start") }
+
+type mirrorPauseCmd struct{ named }
+
+func (c *mirrorPauseCmd) Run(ctx context.Context, s Streams) error { return c.verb(ctx, s, "pause") }
+
+type mirrorResumeCmd struct{ named }
+
+func (c *mirrorResumeCmd) Run(ctx context.Context, s Streams) error { return c.verb(ctx, s, "resume") }
+
+type mirrorFailoverCmd struct {
+	named
+	Topic []string `help:"Only this topic; repeatable. Default: all of the mirror's."`
+	Yes   bool     `short:"y" help:"Don't ask."`
+}
+
+func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	warning := fmt.Sprintf("This makes the topics of mirror %s writable here and stops mirroring them. Make sure that nobody writes to the source any more.", c.Name)
+	if err := confirm(s, c.Yes, warning, c.Name); err != nil {
+		return err
+	}
+	begin := time.Now()
+	st, err := cl.Failover(ctx, c.Name, c.Topic)
+	if err != nil {
+		return err
+	}
+	for _, line := range st.Message {
+		fmt.Fprintln(s.Err, line)
+	}
+	if err := c.print(s.Out, st, func() table { return promotionTable(st) }); err != nil {
+		return err
+	}
+	if n := unpromoted(st, c.Topic); n > 0 {
+		return fmt.Errorf("%d partitions are not failed over: see STATE and REASON; run the command again", n)
+	}
+	fmt.Fprintf(s.Err, "failed over in %s\n", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+// unpromoted counts the partitions of the topics (all if none are named) that aren't writable.
+func unpromoted(st mirror.Status, topics []string) int {
+	n := 0
+	for _, p := range st.Partitions {
+		if p.Promotion == nil && (len(topics) == 0 || slices.Contains(topics, p.Topic)) {
+			n++
+		}
+	}
+	return n
+}
+
+func promotionTable(st mirror.Status) table {
+	out := table{columns: []string{"TOPIC", "PARTITION", "STATE", "TAKEN-TO", "SRC-END-SEEN", "SEEN-AT", "PROMOTED-EPOCH", "LAST-MIRRORED-EPOCH", "REASON"}, wideFrom: 6}
+	for _, p := range st.Partitions {
+		row := []string{p.Topic, fmt.Sprint(p.Partition), p.State, "-", "-", "-", "-", "-", p.Reason}
+		if pr := p.Promotion; pr != nil {
+			row = []string{p.Topic, fmt.Sprint(p.Partition), p.State, fmt.Sprint(pr.LastMirroredOffset), fmt.Sprint(pr.SrcEndLastSeen), millisText(int64(pr.SrcEndSeenAt)),
+				fmt.Sprint(pr.PromotedEpoch), fmt.Sprint(pr.LastMirroredEpoch), p.Reason}
+		}
+		out.rows = append(out.rows, row)
+	}
+	return out
+}
+
+type mirrorStatusCmd struct {
+	named
+	Watch    bool          `short:"w" help:"Draw again until interrupted."`
+	Interval time.Duration `help:"How often --watch draws." default:"1s"`
+}
+
+func (c *mirrorStatusCmd) Run(ctx context.Context, s Streams) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	if !c.Watch {
+		st, err := cl.Status(ctx, c.Name)
+		if err != nil {
+			return err
+		}
+		return c.printStatus(s, st)
+	}
+	return watch(ctx, c.Interval, func() (bool, error) {
+		st, err := cl.Status(ctx, c.Name)
+		if err != nil {
+			return false, err
+		}
+		if s.OutTerminal && c.Output != "json" && c.Output != "yaml" {
+			fmt.Fprint(s.Out, "\x1b[H\x1b[2J", headline(st), "  ", time.Now().Format(time.TimeOnly), "\n")
+		}
+		return false, c.printStatus(s, st)
+	})
+}
+
+// watch calls f at once and then every interval until it is done, fails, or ctx ends.
+func watch(ctx context.Context, interval time.Duration, f func() (done bool, err error)) error {
+	tick := time.NewTicker(max(interval, 50*time.Millisecond))
+	defer tick.Stop()
+	for {
+		done, err := f()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+type mirrorDescribeCmd struct{ named }
+
+func (c *mirrorDescribeCmd) Run(ctx context.Context, s Streams) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	d, err := cl.Describe(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if c.Output == "table" || c.Output == "wide" {
+		fmt.Fprintln(s.Out, headline(d.Status))
+		fmt.Fprintf(s.Out, "source %s  topics %s  exclude %s  groups %s\n\n", strings.Join(d.Spec.Bootstrap, ","), orDash(d.Spec.Topics), orDash(d.Spec.Exclude), orDash(d.Spec.Groups))
+		for _, show := range []table{syncTable(d), groupTable(d)} {
+			if err := show.write(s.Out, c.Output == "wide"); err != nil {
+				return err
+			}
+			fmt.Fprintln(s.Out)
+		}
+	}
+	return c.print(s.Out, d, func() table { return statusTable(d.Status) })
+}
+
+func syncTable(d mirror.Description) table {
+	out := table{columns: []string{"SYNC", "LAST-SUCCESS", "AGE-MS", "ERROR"}}
+	for _, h := range d.Syncs {
+		out.rows = append(out.rows, []string{h.Name, millisText(int64(h.LastSuccess)), fmt.Sprint(h.AgeMs), h.Error})
+	}
+	return out
+}
+
+func groupTable(d mirror.Description) table {
+	out := table{columns: []string{"GROUP", "TOPIC", "PARTITION", "SOURCE", "STANDBY", "REASON"}}
+	for _, g := range d.Groups {
+		out.rows = append(out.rows, []string{g.Group, g.Topic, fmt.Sprint(g.Partition), fmt.Sprint(g.Source), fmt.Sprint(g.Standby), g.Reason})
+	}
+	return out
+}
+
+type mirrorVerifyCmd struct{ named }
+
+func (c *mirrorVerifyCmd) Run(ctx context.Context, s Streams) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	p := newProgress(s, "verify")
+	v, err := cl.Verify(ctx, c.Name, func(v mirror.Verify) { p.at(v.Bytes, v.TotalBytes) })
+	p.end()
+	if err != nil {
+		return err
+	}
+	if err := c.print(s.Out, v, func() table { return verifyTable(v) }); err != nil {
+		return err
+	}
+	switch {
+	case v.Error != "":
+		return fmt.Errorf("%w: verify could not finish: %s", errUnmet, v.Error)
+	case !v.Equal:
+		return fmt.Errorf("%w: the two sides differ", errUnmet)
+	}
+	return nil
+}
+
+func verifyTable(v mirror.Verify) table {
+	out := table{columns: []string{"TOPIC", "PARTITION", "FROM", "VERIFIED-TO", "BATCHES", "BYTES", "DIFFERENCE"}}
+	for _, p := range v.Partitions {
+		diff := p.Difference
+		if diff == "" {
+			diff = "none"
+		}
+		out.rows = append(out.rows, []string{p.Topic, fmt.Sprint(p.Partition), fmt.Sprint(p.From), fmt.Sprint(p.VerifiedTo), fmt.Sprint(p.Batches), bytesText(p.Bytes), diff})
+	}
+	return out
+}
+
+type mirrorWaitCmd struct {
+	named
+	For     string        `help:"caught-up, mirroring, or stopped." enum:"caught-up,mirroring,stopped" default:"caught-up"`
+	MaxLag  int64         `help:"With caught-up: how many records may be missing in a partition." default:"0"`
+	Timeout time.Duration `help:"How long to wait." default:"5m"`
+}
+
+func (c *mirrorWaitCmd) Run(ctx context.Context, s Streams) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	p := newProgress(s, "mirror "+c.Name)
+	defer p.end()
+	var missing string
+	var first int64 = -1
+	err = watch(ctx, 200*time.Millisecond, func() (bool, error) {
+		st, err := cl.Status(ctx, c.Name)
+		if err != nil {
+			if ctx.Err() != nil {
+				return false, nil
+			}
+			return false, err
+		}
+		missing = c.missing(st)
+		lag := lagBytes(st)
+		first = max(first, lag)
+		p.at(first-lag, first)
+		return missing == "", nil
+	})
+	if err == nil && missing != "" {
+		return fmt.Errorf("%w after %s: %s", errUnmet, c.Timeout, missing)
+	}
+	return err
+}
+
+func lagBytes(st mirror.Status) (sum int64) {
+	for _, p := range st.Partitions {
+		sum += max(p.LagBytes, 0)
+	}
+	return sum
+}
+
+// missing says what is still in the way of the condition, or "".
+func (c *mirrorWaitCmd) missing(st mirror.Status) string {
+	if len(st.Partitions) == 0 {
+		return headline(st) + ", no partition yet"
+	}
+	for _, p := range st.Partitions {
+		name := fmt.Sprintf("%s-%d", p.Topic, p.Partition)
+		switch {
+		case c.For == "stopped" && p.Promotion == nil:
+			return fmt.Sprintf("%s is %s", name, p.State)
+		case c.For != "stopped" && p.State != meta.MirrorMirroring:
+			return strings.TrimSpace(fmt.Sprintf("%s is %s %s", name, p.State, p.Reason))
+		case c.For == "caught-up" && (p.LagRecords > c.MaxLag || p.LagRecords < 0):
+			return fmt.Sprintf("%s lacks %d records", name, p.LagRecords)
+		}
+	}
+	return ""
+}
+
+type mirrorDeleteCmd struct {
+	named
+	Yes bool `short:"y" help:"Don't ask."`
+}
+
+func (c *mirrorDeleteCmd) Run(ctx context.Context, s Streams) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	if err := confirm(s, c.Yes, "This forgets the mirror "+c.Name+". Its topics stay.", c.Name); err != nil {
+		return err
+	}
+	if err := cl.Delete(ctx, c.Name); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, "deleted %s\n", c.Name)
+	return nil
+}
+
+type mirrorListCmd struct{ Target }
+
+func (c *mirrorListCmd) Run(ctx context.Context, s Streams) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	mirrors, err := cl.Mirrors(ctx)
+	if err != nil {
+		return err
+	}
+	return c.print(s.Out, mirrors, func() table {
+		out := table{columns: []string{"MIRROR", "STATE", "PARTITIONS", "LAG", "SOURCE-CLUSTER", "REASON"}}
+		for _, m := range mirrors {
+			var lag int64
+			for _, p := range m.Partitions {
+				lag += max(p.LagRecords, 0)
+			}
+			out.rows = append(out.rows, []string{m.Mirror, m.State, fmt.Sprint(len(m.Partitions)), fmt.Sprint(lag), orDash(m.SourceClusterID), m.Reason})
+		}
+		return out
+	})
+}

@@ -1,0 +1,159 @@
+package console
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"tidemark/internal/broker/mirror"
+)
+
+// lineBytesMax bounds one line of a streamed answer.
+const lineBytesMax = 64 << 20
+
+// Client calls the API of a node.
+type Client struct {
+	base string
+	http *http.Client
+}
+
+// NewClient prepares calls to a node's API at base, http://HOST:PORT.
+func NewClient(base string) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("--api %q is no address: want http://HOST:PORT", base)
+	}
+	return &Client{base: strings.TrimSuffix(base, "/"), http: &http.Client{}}, nil
+}
+
+// request sends body (nil: none) and gives the answer's body if it was a success.
+func (c *Client) request(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+	var payload io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		payload = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var dial *url.Error
+		if errors.As(err, &dial) {
+			err = dial.Err
+		}
+		return nil, fmt.Errorf("no answer from %s: %w (is the node running? --api names its HTTP address)", c.base, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var p Problem
+	if json.Unmarshal(b, &p) == nil && p.Error != "" {
+		return nil, errors.New(p.Error)
+	}
+	return nil, fmt.Errorf("%s %s%s: %s", method, c.base, path, resp.Status)
+}
+
+// call sends body and decodes the answer into out.
+func (c *Client) call(ctx context.Context, method, path string, body, out any) error {
+	answer, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	if err := json.NewDecoder(answer).Decode(out); err != nil {
+		return fmt.Errorf("answer of %s%s: %w", c.base, path, err)
+	}
+	return nil
+}
+
+func mirrorPath(name, suffix string) string {
+	return "/api/v1/mirrors/" + url.PathEscape(name) + suffix
+}
+
+// Create makes a mirror.
+func (c *Client) Create(ctx context.Context, spec mirror.Spec) (st mirror.Status, err error) {
+	return st, c.call(ctx, http.MethodPost, "/api/v1/mirrors", spec, &st)
+}
+
+// Verb runs start, pause or resume.
+func (c *Client) Verb(ctx context.Context, name, verb string) (st mirror.Status, err error) {
+	return st, c.call(ctx, http.MethodPost, mirrorPath(name, "/"+verb), nil, &st)
+}
+
+// Failover promotes the topics' partitions, or all.
+func (c *Client) Failover(ctx context.Context, name string, topics []string) (st mirror.Status, err error) {
+	return st, c.call(ctx, http.MethodPost, mirrorPath(name, "/failover"), FailoverRequest{Topics: topics}, &st)
+}
+
+// Status gives a mirror's state.
+func (c *Client) Status(ctx context.Context, name string) (st mirror.Status, err error) {
+	return st, c.call(ctx, http.MethodGet, mirrorPath(name, ""), nil, &st)
+}
+
+// Describe gives a mirror's state, spec and health.
+func (c *Client) Describe(ctx context.Context, name string) (d mirror.Description, err error) {
+	return d, c.call(ctx, http.MethodGet, mirrorPath(name, "/describe"), nil, &d)
+}
+
+// Mirrors lists the mirrors.
+func (c *Client) Mirrors(ctx context.Context) ([]mirror.Status, error) {
+	var l MirrorList
+	err := c.call(ctx, http.MethodGet, "/api/v1/mirrors", nil, &l)
+	return l.Mirrors, err
+}
+
+// Delete removes a mirror.
+func (c *Client) Delete(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, mirrorPath(name, ""), nil, &struct{}{})
+}
+
+// Verify compares both sides and calls progress for each report before the last.
+func (c *Client) Verify(ctx context.Context, name string, progress func(mirror.Verify)) (mirror.Verify, error) {
+	body, err := c.request(ctx, http.MethodPost, mirrorPath(name, "/verify"), nil)
+	if err != nil {
+		return mirror.Verify{}, err
+	}
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, lineBytesMax)
+	for lines.Scan() {
+		var v mirror.Verify
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			return v, fmt.Errorf("answer of verify: %w", err)
+		}
+		if v.Done {
+			return v, nil
+		}
+		progress(v)
+	}
+	return mirror.Verify{}, errors.Join(errors.New("verify ended without a result"), lines.Err())
+}
+
+// Meta gives the metadata as JSON.
+func (c *Client) Meta(ctx context.Context) (m json.RawMessage, err error) {
+	return m, c.call(ctx, http.MethodGet, "/api/v1/meta", nil, &m)
+}
+
+// Vault lists what cuts removed.
+func (c *Client) Vault(ctx context.Context) (l VaultList, err error) {
+	return l, c.call(ctx, http.MethodGet, "/api/v1/vault", nil, &l)
+}
+
+// Events lists what happened to mirrored partitions.
+func (c *Client) Events(ctx context.Context) (e Events, err error) {
+	return e, c.call(ctx, http.MethodGet, "/api/v1/events", nil, &e)
+}

@@ -1,0 +1,156 @@
+// Package console serves a node's HTTP admin API: health, metrics, and JSON
+// under /api/v1 for mirrors, metadata, the vault and events. Client is the
+// same API from the other side, as the command line uses it.
+//
+// It decides nothing: each handler checks its input, calls the node and
+// encodes the answer. openapi.json describes every path; a test compares it
+// with the routes and with real answers. The listener is bound to loopback
+// unless the operator says otherwise: there is no login on it.
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/vault"
+)
+
+// Limits of the HTTP server.
+const (
+	requestBytesMax   = 1 << 20
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+)
+
+// Node is what the API shows and changes.
+type Node interface {
+	// Ready is nil once the node serves; else it says what it waits for.
+	Ready() error
+	// Healthy is nil unless something is broken that an operator must see to.
+	Healthy() error
+	ClusterID() string
+	NodeID() types.BrokerID
+	Image() *meta.Image
+	Gatherer() prometheus.Gatherer
+	Mirrors() Mirrors
+	Vault() Vault
+}
+
+// Mirrors are the node's mirrors. Every error names the mirror and the way out.
+type Mirrors interface {
+	Create(ctx context.Context, spec mirror.Spec) error
+	Start(ctx context.Context, name string) error
+	Pause(ctx context.Context, name string) error
+	Resume(ctx context.Context, name string) error
+	// Failover promotes the partitions of the topics, or of all when topics is empty.
+	Failover(ctx context.Context, name string, topics []string) (mirror.Status, error)
+	Status(ctx context.Context, name string) (mirror.Status, error)
+	Describe(ctx context.Context, name string) (mirror.Description, error)
+	List(ctx context.Context) ([]mirror.Status, error)
+	// Verify compares both sides; progress is called now and then from the same goroutine.
+	Verify(ctx context.Context, name string, progress func(mirror.Verify)) (mirror.Verify, error)
+	Delete(ctx context.Context, name string) error
+	Events() []mirror.Event
+}
+
+// Vault is what cuts removed.
+type Vault interface {
+	List() ([]vault.Entry, error)
+}
+
+// Server is the running API.
+type Server struct {
+	node Node
+	log  *slog.Logger
+	http *http.Server
+	ln   net.Listener
+	done chan struct{}
+}
+
+// Serve listens on addr (HOST:PORT) and answers until Close.
+func Serve(addr string, node Node, log *slog.Logger) (*Server, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("HTTP API: %w (choose another address with --http)", err)
+	}
+	s := &Server{node: node, log: log, ln: ln, done: make(chan struct{})}
+	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			log.Error("HTTP API stopped", "err", err)
+		}
+	}()
+	return s, nil
+}
+
+// Addr is where the API listens.
+func (s *Server) Addr() string { return s.ln.Addr().String() }
+
+// Close stops listening, lets requests end until ctx does, and then cuts them off.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	<-s.done
+	return err
+}
+
+// route is one method and path of the API; the tests compare them with openapi.json.
+type route struct {
+	method, path string
+	handle       func(w http.ResponseWriter, r *http.Request) error
+}
+
+func (s *Server) routes() []route {
+	return []route{
+		{"GET", "/healthz", s.health},
+		{"GET", "/readyz", s.ready},
+		{"GET", "/api/v1/cluster", s.cluster},
+		{"GET", "/api/v1/meta", s.meta},
+		{"GET", "/api/v1/events", s.events},
+		{"GET", "/api/v1/vault", s.vaultList},
+		{"GET", "/api/v1/mirrors", s.mirrorList},
+		{"POST", "/api/v1/mirrors", s.mirrorCreate},
+		{"GET", "/api/v1/mirrors/{name}", s.mirrorStatus},
+		{"DELETE", "/api/v1/mirrors/{name}", s.mirrorDelete},
+		{"GET", "/api/v1/mirrors/{name}/describe", s.mirrorDescribe},
+		{"POST", "/api/v1/mirrors/{name}/start", s.verb(Mirrors.Start)},
+		{"POST", "/api/v1/mirrors/{name}/pause", s.verb(Mirrors.Pause)},
+		{"POST", "/api/v1/mirrors/{name}/resume", s.verb(Mirrors.Resume)},
+		{"POST", "/api/v1/mirrors/{name}/failover", s.mirrorFailover},
+		{"POST", "/api/v1/mirrors/{name}/verify", s.mirrorVerify},
+		{"GET", "/api/v1/openapi.json", s.openapi},
+	}
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, rt := range s.routes() {
+		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, requestBytesMax)
+			if err := rt.handle(w, r); err != nil {
+				s.refuse(w, r, err)
+			}
+		})
+	}
+	gatherers := prometheus.Gatherers{s.node.Gatherer()}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherers, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, fmt.Errorf("%w: no %s %s here: /api/v1/openapi.json lists what there is", errNotFound, r.Method, r.URL.Path))
+	})
+	return mux
+}
