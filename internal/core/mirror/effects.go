@@ -231,6 +231,8 @@ const (
 	TimelineUnknown      Reason = "TIMELINE_UNKNOWN"
 	StaleRequest         Reason = "STALE_REQUEST"
 	NotPromoted          Reason = "NOT_PROMOTED"
+	NotMirror            Reason = "NOT_A_MIRROR"
+	FirstCutOwed         Reason = "FIRST_CUT_OWED"
 )
 
 // BackoffMax is the longest wait before the given attempt (1 is the first

@@ -1,7 +1,7 @@
 package mirror
 
 import (
-	"errors"
+	"fmt"
 
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -16,9 +16,6 @@ type Refusal struct {
 // Error gives reason and detail.
 func (e *Refusal) Error() string { return string(e.Reason) + ": " + e.Detail }
 
-// ErrNoEpoch is returned when no leader epoch is left above the present one.
-var ErrNoEpoch = errors.New("the leader epoch can't rise any more")
-
 // StartRequest is what a start writes into the partition record.
 type StartRequest struct {
 	Mirror  string
@@ -27,74 +24,64 @@ type StartRequest struct {
 	Own *Own
 }
 
-// NewMirrored is the mirror part of the record of a partition that is made for
-// a mirror: read-only, no list until it is adopted (R25).
-func NewMirrored(mirror, startID string) *meta.MirrorState { return nil }
+// NewMirrored is the mirror part of the record of a partition that is made for a
+// mirror: read-only, and without a list until the source's is adopted (R25).
+func NewMirrored(mirror, startID string) *meta.MirrorState {
+	return &meta.MirrorState{
+		Name: mirror, State: meta.MirrorLogAlignment, StartID: startID,
+		SourceEpochMax: types.NoLeaderEpoch, SourceStart: types.NoOffset, SourceEnd: types.NoOffset, SourceSeenAt: types.NoTimestamp,
+	}
+}
 
-// Start makes a partition a mirror again, or for the first time (R25). One
-// that is writable and holds records is refused with PlanRequired (R24).
+// Start makes a partition a mirror, or points a mirror elsewhere (R25). What the
+// source says is adopted later, by the leader's machine. One that is writable
+// and holds records is refused with PlanRequired (R24): giving up own records
+// needs a preview's plan, which this release doesn't take.
 func Start(rec *meta.PartitionRecord, r StartRequest) (meta.PartitionRecord, error) {
-	return meta.PartitionRecord{}, errors.ErrUnsupported
+	if rec.Mirror != nil && !rec.Writable && rec.Mirror.StartID == r.StartID {
+		return *rec, nil
+	}
+	if rec.Writable && !r.Own.IsEmpty() {
+		return meta.PartitionRecord{}, &Refusal{PlanRequired, fmt.Sprintf("the partition is writable and holds records %d-%d of its own", r.Own.LogStart, r.Own.LogEnd-1)}
+	}
+	out := rec.Clone()
+	out.Mirror = NewMirrored(r.Mirror, r.StartID)
+	out.Writable = false
+	out.LeaderEpoch++
+	checkChange(rec, &out)
+	return out, nil
 }
 
 // Pause stops the copying; the partition stays read-only.
 func Pause(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
-	return meta.PartitionRecord{}, errors.ErrUnsupported
+	if err := mustMirror(rec); err != nil {
+		return meta.PartitionRecord{}, err
+	}
+	out := rec.Clone()
+	out.Mirror.State = meta.MirrorPaused
+	return out, nil
 }
 
-// Resume goes on after Pause, or tries again after FAILED.
+// Resume goes on after Pause, or tries again after FAILED. A partition that has
+// not adopted its source's list goes on where it was: LOG_ALIGNMENT.
 func Resume(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
-	return meta.PartitionRecord{}, errors.ErrUnsupported
+	if err := mustMirror(rec); err != nil {
+		return meta.PartitionRecord{}, err
+	}
+	out := rec.Clone()
+	if s := rec.Mirror.State; s == meta.MirrorMirroring || s == meta.MirrorLogAlignment {
+		return out, nil
+	}
+	out.Mirror.State, out.Mirror.Reason = meta.MirrorMirroring, ""
+	if !isAdopted(rec) {
+		out.Mirror.State = meta.MirrorLogAlignment
+	}
+	return out, nil
 }
 
-// PromoteRequest is a promotion's part that doesn't come from the record.
-type PromoteRequest struct {
-	// StartID is the start that the request ends (R23); empty means the present one.
-	StartID string
-	// TimelineID is a fresh random id.
-	TimelineID string
-	// Step is mirror.promotion.step.
-	Step int32
-	// Now is for the record of the promotion.
-	Now types.Millis
-	// Own is the promoting leader's log, its fetcher stopped.
-	Own *Own
-	// Facts are what the leader's machine last saw of the source; nil if it saw
-	// nothing, then the record's facts count.
-	Facts *Facts
-}
-
-// Facts are the source's as last seen.
-type Facts struct {
-	LeaderEpoch types.LeaderEpoch
-	Start, End  types.Offset
-	SeenAt      types.Millis
-}
-
-// PromoteOutcome says what a promotion did.
-type PromoteOutcome int8
-
-const (
-	// Promoted: the record given is to be committed.
-	Promoted PromoteOutcome = iota
-	// AlreadyPromoted: this start was promoted before; nothing is to be written.
-	AlreadyPromoted
-)
-
-// Promotion is what a promotion writes or found.
-type Promotion struct {
-	Outcome PromoteOutcome
-	// Record is the partition record to commit, for Promoted.
-	Record meta.PartitionRecord
-	// Made is the promotion's own record, new or found.
-	Made meta.PromotionRecord
-	// MirrorAgain: the partition has become a mirror again since (AlreadyPromoted).
-	MirrorAgain string
-}
-
-// Promote ends the mirroring of a partition and makes it writable (R23). It is
-// pure and needs nothing of the machine but Facts, so that a thousand
-// partitions are promoted by a thousand calls and as few commits as the store takes.
-func Promote(rec *meta.PartitionRecord, r PromoteRequest) (Promotion, error) {
-	return Promotion{}, errors.ErrUnsupported
+func mustMirror(rec *meta.PartitionRecord) error {
+	if rec.Mirror == nil || rec.Writable {
+		return &Refusal{NotMirror, "the partition is not a mirror"}
+	}
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 type CutKind int8
 
 const (
-	// CutNothing: the log stays; if the checkpoint differs from the record it is written.
+	// CutNothing: the log stays; if the lists differ the checkpoint is written.
 	CutNothing CutKind = iota
 	// CutAt: Cut(At), cause TIMELINE, then the checkpoint.
 	CutAt
@@ -35,8 +35,9 @@ type Owed struct {
 	At   types.Offset // for CutAt
 	// Why explains CutEverything and CutRefused.
 	Why string
-	// WriteCheckpoint: the checkpoint differs from the record and is to be
-	// written, after the cut is synced. Never set for CutRefused.
+	// WriteCheckpoint: the checkpoint's list differs from the record's and is to
+	// be written, after the cut is synced. Never set for CutRefused. An equal list
+	// keeps the epoch of the record that it came from: elections cost no sync.
 	WriteCheckpoint bool
 	Comparison      Comparison
 }
@@ -67,7 +68,7 @@ func FirstCut(r Replica, record List, recordEpoch types.LeaderEpoch) Owed {
 	if len(record) == 0 {
 		return Owed{Kind: CutNothing}
 	}
-	write := !r.HasApplied || !r.Applied.List.Equal(record) || r.Applied.LeaderEpoch != recordEpoch
+	write := !r.HasApplied || !r.Applied.List.Equal(record)
 	if !r.HasApplied {
 		if r.isEmpty() {
 			return Owed{Kind: CutNothing, WriteCheckpoint: true}

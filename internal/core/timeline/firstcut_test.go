@@ -29,7 +29,7 @@ func TestFirstCutBeforeAnyCut(t *testing.T) {
 	}
 	same := func(*Replica) {}
 	f("equal", same, root, 5, CutNothing, false)
-	f("a later epoch of the same list", same, root, 6, CutNothing, true)
+	f("a later epoch of the same list", same, root, 6, CutNothing, false)
 	f("the record went back", func(r *Replica) { r.Applied.LeaderEpoch = 7 }, promoted, 6, CutRefused, false)
 	f("the record is below the log", same, promoted, 4, CutRefused, false)
 	f("behind", same, promoted, 10, CutAt, true)

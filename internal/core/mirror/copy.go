@@ -1,0 +1,162 @@
+package mirror
+
+import (
+	"fmt"
+
+	"tidemark/internal/core/replica"
+	"tidemark/internal/core/types"
+)
+
+// fetch asks for the next records.
+func (p *Partition) fetch(own *Own, out *Effects) {
+	p.reply = Fetched{}
+	out.add(Fetch{Ticket: p.ask(fetching), Request: p.follower.Next(&own.Log)})
+}
+
+// fetched takes an answer, whatever the request was for.
+func (p *Partition) fetched(now types.Millis, own *Own, ev Fetched, out *Effects) {
+	switch {
+	case p.isDue(ev.Ticket, comparing):
+		if s, _ := p.follower.Session(); ev.Reply.To != p.follower.Next(&p.look) || s.Generation != p.generation {
+			p.compare(out)
+			return
+		}
+		p.compared(now, own, ev.Reply, out)
+	case p.isDue(ev.Ticket, fetching):
+		p.judge(now, own, ev, out)
+	}
+}
+
+// judge does what the follower says about an answer to a fetch (R13).
+func (p *Partition) judge(now types.Millis, own *Own, ev Fetched, out *Effects) {
+	v := p.follower.Receive(&own.Log, ev.Reply)
+	switch v.Kind {
+	case replica.VerdictStale:
+		p.fetch(own, out)
+	case replica.VerdictRealign, replica.VerdictCut, replica.VerdictRestart:
+		// Where exactly, and whether the source is still the one it was, is
+		// looked at before anything is cut (R26).
+		p.look, p.probed = own.Log, false
+		p.compared(now, own, ev.Reply, out)
+	case replica.VerdictRaise:
+		rec := raise(p.rec, p.policy, v.Epoch)
+		out.add(Tell{Code: EpochFencing, Epoch: rec.LeaderEpoch,
+			Detail: fmt.Sprintf("leader epoch %d to %d before a batch of epoch %d", p.rec.LeaderEpoch, rec.LeaderEpoch, v.Epoch)})
+		p.propose(ForRaise, rec, out)
+	case replica.VerdictVouch:
+		p.reply = ev
+		out.add(AskVouch{Ticket: p.ask(vouching), Epoch: v.Epoch, Offset: own.LogEnd})
+	case replica.VerdictEnd:
+		if ev.Reply.Kind == replica.AnswerOutOfRange {
+			p.look = own.Log
+			p.compared(now, own, ev.Reply, out)
+			return
+		}
+		p.sessionOver(v.Why, out)
+	case replica.VerdictBroken:
+		p.failWith(trouble{CorruptSource, v.Why}, out)
+	case replica.VerdictAccept:
+		p.accept(now, own, ev, v, out)
+	}
+}
+
+// vouched judges the reply that was waiting again.
+func (p *Partition) vouched(now types.Millis, own *Own, yes bool, out *Effects) {
+	ev := p.reply
+	ev.Reply.Vouch = replica.VouchNo
+	if yes {
+		ev.Reply.Vouch = replica.VouchYes
+	}
+	p.judge(now, own, ev, out)
+}
+
+// accept carries out an accepted answer: log start before data, then the batches.
+func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Verdict, out *Effects) {
+	p.see(now, own, types.NoLeaderEpoch, ev.Reply.LogStart, ev.SourceEnd)
+	p.accepted(own, ev, v)
+	p.reply = ev
+	if v.Append == 0 && v.RaiseLogStart <= own.LogStart {
+		p.fetch(own, out)
+		return
+	}
+	t := p.ask(appending)
+	if v.HasRebase {
+		out.add(Restart{Ticket: t, At: v.Rebase, Cause: CauseRestart})
+	}
+	if v.RaiseLogStart > own.LogStart {
+		out.add(RaiseLogStart{Ticket: t, At: v.RaiseLogStart, Vouched: v.Vouched})
+	}
+	if v.Append > 0 {
+		out.add(Append{Ticket: t, Batches: v.Append, MaxEpoch: v.MaxEpoch})
+	}
+}
+
+// accepted takes note of an accepted fetch: the next cut needs a transaction of
+// its own (R20), and what the adoption gave up is behind us (R28).
+func (p *Partition) accepted(own *Own, ev Fetched, v replica.Verdict) {
+	p.realignedAt = types.NoLeaderEpoch
+	p.copied, p.facts.Copied, p.givenUp = true, true, givenUp{}
+	p.attempt, p.trouble = 0, trouble{}
+	if v.Append > 0 {
+		p.lag.copied(ev.Bytes, int64(ev.Reply.Batches[v.Append-1].Next-own.LogEnd))
+	}
+}
+
+func (p *Partition) appended(now types.Millis, own *Own, out *Effects) {
+	p.lag.reached(own.LogEnd)
+	_ = now
+	p.fetch(own, out)
+}
+
+// see keeps what was seen of the source; arguments below 0 say nothing.
+func (p *Partition) see(now types.Millis, own *Own, epoch types.LeaderEpoch, start, end types.Offset) {
+	p.facts.LeaderEpoch = max(p.facts.LeaderEpoch, epoch)
+	if start >= 0 {
+		p.facts.Start = start
+	}
+	if end >= 0 {
+		p.facts.End = end
+		p.lag.seen(now, end, own.LogEnd)
+	}
+	p.facts.SeenAt = now
+}
+
+// Facts are what was last seen of the source, for a promotion.
+func (p *Partition) Facts() Facts { return p.facts }
+
+// tick writes changed facts into the record at leisure. It only does so between
+// two fetches' answers: a fetch that is on its way is asked again afterwards.
+func (p *Partition) tick(now types.Millis, own *Own, out *Effects) {
+	if p.phase != fetching || p.policy.SeenEvery <= 0 || now-p.persisted.SeenAt < p.policy.SeenEvery {
+		return
+	}
+	changed := p.facts
+	changed.SeenAt = p.persisted.SeenAt
+	idleTooLong := p.policy.Compacted && p.policy.DeleteRetention > 0 && now-p.persisted.SeenAt >= p.policy.DeleteRetention/4
+	if changed == p.persisted && !idleTooLong {
+		return
+	}
+	p.propose(ForSeen, withFacts(p.rec, p.facts), out)
+	_ = own
+}
+
+// refreshed compares a look that was made for many partitions with the session.
+func (p *Partition) refreshed(now types.Millis, own *Own, s Source, out *Effects) {
+	if p.rec == nil || p.rec.Mirror == nil || !p.hasSource {
+		return
+	}
+	switch p.phase {
+	case comparing, probing, fetching, vouching:
+	default:
+		return
+	}
+	if t := p.identify(s); t.reason == OtherCluster || t.reason == TopicIDMismatch {
+		p.failWith(t, out)
+		return
+	}
+	if s.LeaderEpoch > p.source.LeaderEpoch {
+		p.sessionOver(fmt.Sprintf("the source's leader epoch rose from %d to %d", p.source.LeaderEpoch, s.LeaderEpoch), out)
+		return
+	}
+	p.see(now, own, types.NoLeaderEpoch, s.LogStart, s.LogEnd)
+}

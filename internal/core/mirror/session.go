@@ -1,0 +1,296 @@
+package mirror
+
+import (
+	"fmt"
+	"slices"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/replica"
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+)
+
+// sourceShown takes the look at the source that a session stands on (R18).
+func (p *Partition) sourceShown(now types.Millis, own *Own, s Source, out *Effects) {
+	if t := p.identify(s); t.reason != "" {
+		p.failWith(t, out)
+		return
+	}
+	p.source, p.hasSource = s, true
+	p.list = listOf(s, p.policy)
+	p.see(now, own, s.LeaderEpoch, s.LogStart, s.LogEnd)
+	p.begun(now, own, out)
+}
+
+// begun goes on with a look at the source in hand.
+func (p *Partition) begun(now types.Millis, own *Own, out *Effects) {
+	if isAdopted(p.rec) && p.list.Equal(p.rec.Timelines) {
+		p.begin(own, out)
+		return
+	}
+	rec, a := Adopt(p.rec, p.policy, p.source, own, now)
+	if a.Refused.Reason != "" {
+		p.refuse(a.Refused, out)
+		return
+	}
+	out.add(Tell{Code: Adopted, Epoch: rec.LeaderEpoch, Detail: fmt.Sprintf("%s, leader epoch %d", a.Relation, rec.LeaderEpoch)})
+	p.propose(ForAdoption, rec, out)
+}
+
+// refuse ends an adoption that may not be. A partition that was writable and is
+// fenced for the start becomes writable again (R25); any other fails.
+func (p *Partition) refuse(r Refusal, out *Effects) {
+	if isAdopted(p.rec) || len(p.rec.Timelines) == 0 {
+		p.failWith(trouble{r.Reason, r.Detail}, out)
+		return
+	}
+	p.trouble = trouble{r.Reason, r.Detail}
+	out.add(Tell{Code: Failed, Reason: r.Reason, Detail: r.Detail})
+	p.propose(ForFailure, goBack(p.rec, r), out)
+}
+
+// identify compares who answers with who should (R26). Nothing is touched before.
+func (p *Partition) identify(s Source) trouble {
+	m := p.rec.Mirror
+	seen := max(m.SourceEpochMax, p.facts.LeaderEpoch)
+	switch {
+	case !p.policy.Rules.NoIdentity && m.SourceClusterID != "" && s.ClusterID != "" && s.ClusterID != m.SourceClusterID:
+		return trouble{OtherCluster, fmt.Sprintf("cluster %s answers, this mirror copies from %s", s.ClusterID, m.SourceClusterID)}
+	case !p.policy.Rules.NoIdentity && !s.TopicID.IsZero() && s.TopicID != p.policy.TopicID:
+		return trouble{TopicIDMismatch, fmt.Sprintf("the source's topic has id %s, ours %s: it was deleted and made again", s.TopicID, p.policy.TopicID)}
+	case !p.policy.Rules.NoEpochMemory && s.LeaderEpoch >= 0 && s.LeaderEpoch < seen && isAdopted(p.rec):
+		return trouble{SourceEpochRegressed, fmt.Sprintf("the source shows leader epoch %d, %d was seen", s.LeaderEpoch, seen)}
+	case s.ClusterID == p.policy.ClusterID || slices.Contains(s.Path, p.policy.ClusterID):
+		return trouble{MirrorLoop, "the source copies from this cluster"}
+	}
+	return trouble{}
+}
+
+// listOf is the source's list, its root derived where the source knows none (R16).
+func listOf(s Source, p Policy) timeline.List {
+	if len(s.Timelines) > 0 {
+		return s.Timelines
+	}
+	id := s.TopicID
+	if id.IsZero() {
+		id = p.TopicID
+	}
+	return timeline.List{timeline.Root(s.ClusterID, id)}
+}
+
+// open starts following, with everything checked that a look can show.
+func (p *Partition) open(own *Own, out *Effects) {
+	gap, restart := p.gap(own)
+	if gap.reason != "" {
+		p.failWith(gap, out)
+		return
+	}
+	p.tellCompactionGap(out)
+	p.generation++
+	p.follower.Begin(replica.Session{
+		Generation:       p.generation,
+		LeaderEpoch:      p.source.LeaderEpoch,
+		LocalEpoch:       p.localEpoch(),
+		RealignBeforeCut: !p.policy.Rules.NoRealign,
+	})
+	p.look, p.restart, p.probed = own.Log, restart, false
+	switch {
+	case restart:
+		p.restartAt = p.source.LogStart
+		p.cutNow(own, out)
+	case own.IsEmpty() || p.policy.Rules.NoProbe:
+		p.ready(own, out)
+	default:
+		p.compare(out)
+	}
+}
+
+// localEpoch is the leader epoch that a batch may not exceed without a raise (R21).
+func (p *Partition) localEpoch() types.LeaderEpoch {
+	if p.policy.Rules.NoRaise {
+		return p.source.LeaderEpoch
+	}
+	return p.rec.LeaderEpoch
+}
+
+// gap judges a source whose log start is above our log end (R28): restart if it
+// may be jumped, a failure if not.
+func (p *Partition) gap(own *Own) (trouble, bool) {
+	if p.source.LogStart <= own.LogEnd {
+		return trouble{}, false
+	}
+	fresh := own.LogEnd == 0 && !p.copied
+	given := p.givenUp.ok && p.givenUp.from <= own.LogEnd && !p.copied
+	if fresh || given || p.policy.ContinueOverGaps || p.policy.Rules.NoGapCheck {
+		return trouble{}, true
+	}
+	return trouble{SourceGap, fmt.Sprintf("%d-%d: the source's log starts at %d, ours ends at %d", own.LogEnd, p.source.LogStart-1, p.source.LogStart, own.LogEnd)}, false
+}
+
+func (p *Partition) tellCompactionGap(out *Effects) {
+	last, now := p.persisted.SeenAt, p.facts.SeenAt
+	if p.policy.Compacted && p.policy.DeleteRetention > 0 && p.copied && last >= 0 && now-last > p.policy.DeleteRetention {
+		out.add(Tell{Code: CompactionGap, Detail: fmt.Sprintf("not connected for %d ms, delete.retention.ms is %d: deletions may have been compacted away", now-last, p.policy.DeleteRetention)})
+	}
+}
+
+// compare asks whether the logs agree at look's end (R13), without taking data.
+func (p *Partition) compare(out *Effects) {
+	out.add(Fetch{Ticket: p.ask(comparing), Request: p.follower.Next(&p.look), Peek: true})
+}
+
+// compared goes one round on: each round moves look's end down until the
+// source agrees. Nothing is cut before that (R26).
+func (p *Partition) compared(now types.Millis, own *Own, r replica.Reply, out *Effects) {
+	p.see(now, own, types.NoLeaderEpoch, r.LogStart, types.NoOffset)
+	p.source.LogStart = max(p.source.LogStart, r.LogStart)
+	switch r.Kind {
+	case replica.AnswerFenced, replica.AnswerUnknownEpoch:
+		p.sessionOver(r.Kind.String(), out)
+	case replica.AnswerOutOfRange:
+		p.outOfRange(own, out)
+	case replica.AnswerDiverging:
+		p.diverged(own, r.Diverging, out)
+	case replica.AnswerData:
+		if p.probed || p.look.IsEmpty() || p.policy.Rules.NoProbe {
+			p.agreed(own, out)
+			return
+		}
+		out.add(Probe{Ticket: p.ask(probing), Below: p.look.LogEnd, LeaderEpoch: p.source.LeaderEpoch})
+	}
+}
+
+// diverged moves look's end to where the answer allows agreement.
+func (p *Partition) diverged(own *Own, d replica.EpochEnd, out *Effects) {
+	last, ok := own.LastEpoch()
+	if p.source.IsMirror && ok && d.Epoch == last && d.Epoch == p.source.LastEpoch && d.End < own.LogEnd {
+		n := own.LogEnd - d.End
+		p.trouble = trouble{Reason(AheadOfMirror), fmt.Sprintf("%d records ahead of a source that is a mirror itself", n)}
+		out.add(Tell{Code: AheadOfMirror, From: d.End, To: own.LogEnd, Detail: p.trouble.detail})
+		p.endSession(out)
+		p.backOff(out)
+		return
+	}
+	p.answer = d
+	before := p.look.LogEnd
+	lastBefore, _ := p.look.LastEpoch()
+	p.look = p.look.CutTo(replica.CutPoint(&p.look, d))
+	if lastAfter, _ := p.look.LastEpoch(); p.look.LogEnd == before && lastAfter == lastBefore {
+		p.failWith(trouble{CorruptSource, fmt.Sprintf("the source answers (%d, %d), which asks for nothing", d.Epoch, d.End)}, out)
+		return
+	}
+	p.compare(out)
+}
+
+// outOfRange looks again at a source that has nothing at look's end: a look that
+// is newer than the session decides between a gap, a restart and a contradiction.
+func (p *Partition) outOfRange(own *Own, out *Effects) {
+	at := p.look.LogEnd
+	e, ok := p.look.LastEpoch()
+	switch {
+	case at < p.source.LogStart:
+		p.restart, p.restartAt = true, p.source.LogStart
+		if gap, restart := p.gap(own); !restart {
+			p.failWith(gap, out)
+			return
+		}
+		p.cutNow(own, out)
+	case ok && e > p.source.LeaderEpoch && p.source.LeaderEpoch >= 0:
+		p.failWith(trouble{SourceEpochRegressed, fmt.Sprintf("our last epoch is %d, the source's leader epoch %d", e, p.source.LeaderEpoch)}, out)
+	case at <= p.source.LogEnd || ok && at <= p.facts.End:
+		p.contradicted(at, out)
+	default:
+		// Beyond the source's end with nothing to compare: the only case in which a
+		// log start falls.
+		p.restart, p.restartAt = true, p.source.LogStart
+		p.cutNow(own, out)
+	}
+}
+
+// contradicted: the source has no record where it showed one. Retention may have
+// run since the look; the second time it is a fact.
+func (p *Partition) contradicted(at types.Offset, out *Effects) {
+	const insists = 3
+	if p.attempt < insists {
+		p.sessionOver(fmt.Sprintf("offset %d is out of range, the source showed %d-%d", at, p.source.LogStart, p.source.LogEnd), out)
+		return
+	}
+	p.failWith(trouble{SourceRewritten, fmt.Sprintf("offset %d is out of the source's range, %d-%d was seen", at, p.facts.Start, p.facts.End)}, out)
+}
+
+func (p *Partition) probedBatch(own *Own, ev Probed, out *Effects) {
+	if ev.Result == ProbeDifferent {
+		p.failWith(trouble{SourceRewritten, fmt.Sprintf("the batch at %d-%d differs from the source's although the epochs agree", ev.Base, ev.Last)}, out)
+		return
+	}
+	p.probed = true
+	p.agreed(own, out)
+}
+
+// agreed: the source agrees at look's end. What lies above goes, or nothing does.
+func (p *Partition) agreed(own *Own, out *Effects) {
+	if p.look.LogEnd < own.LogEnd || p.look.History.Len() != own.History.Len() {
+		p.cutNow(own, out)
+		return
+	}
+	p.ready(own, out)
+}
+
+// cutNow makes the second cut or the restart, after R20's transaction.
+func (p *Partition) cutNow(own *Own, out *Effects) {
+	if !p.policy.Rules.NoRealign && !p.isRealigned() {
+		p.propose(ForRealign, realign(p.rec, p.policy), out)
+		return
+	}
+	p.follower.SetRealigned()
+	t := p.ask(cutting)
+	if p.restart {
+		out.add(Restart{Ticket: t, At: p.restartAt, Cause: CauseRestart})
+		return
+	}
+	out.add(Cut{Ticket: t, At: p.look.LogEnd, Cause: CauseDivergence, MayDrop: p.look.LogEnd >= own.HighWatermark,
+		SourceEpoch: p.answer.Epoch, SourceEnd: p.answer.End})
+}
+
+// isRealigned reports whether R20's transaction still covers a cut: no accepted
+// fetch since, and nobody has joined in the meantime.
+func (p *Partition) isRealigned() bool {
+	return p.realignedAt == p.rec.LeaderEpoch && len(p.rec.ISR) == 1 && p.rec.ISR[0].ID == p.policy.Me && len(p.rec.ELR) == 0
+}
+
+// cutDone goes on after the second cut. A cut within an own batch ends at the
+// batch's start: then the logs are compared once more.
+func (p *Partition) cutDone(own *Own, out *Effects) {
+	if p.restart {
+		out.add(Tell{Code: LogReset, From: p.restartAt, To: p.restartAt, Detail: fmt.Sprintf("the log starts at %d", p.restartAt)})
+		p.restart = false
+		p.look = own.Log
+		p.ready(own, out)
+		return
+	}
+	agreedAt := p.look.LogEnd
+	p.look = own.Log
+	if own.LogEnd != agreedAt && !own.IsEmpty() {
+		p.probed = false
+		p.compare(out)
+		return
+	}
+	p.ready(own, out)
+}
+
+// ready begins to copy, once the record says that it may.
+func (p *Partition) ready(own *Own, out *Effects) {
+	if p.rec.Mirror.State != meta.MirrorMirroring {
+		if p.rec.Mirror.State == meta.MirrorFailed {
+			out.add(Tell{Code: Recovered, Detail: "was " + p.rec.Mirror.Reason})
+		}
+		p.propose(ForMirroring, mirroring(p.rec, p.facts), out)
+		return
+	}
+	p.fetch(own, out)
+}
+
+// sessionOver ends the session: the source's leader or epoch is another by now.
+func (p *Partition) sessionOver(why string, out *Effects) {
+	p.failWith(trouble{SourceLeaderMoved, why}, out)
+}
