@@ -1,0 +1,83 @@
+package api
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// The kinds of coordinator.
+const (
+	coordinatorGroup       = 0
+	coordinatorTransaction = 1
+	coordinatorShare       = 2
+)
+
+// FindCoordinator, versions 0 to 6.
+//
+//   - v0 is about groups; v1 adds the type; v4 several keys in one request,
+//     each with its own answer; v6 share groups.
+//   - Groups only: the other types answer INVALID_REQUEST with a sentence
+//     (clients give up), not COORDINATOR_NOT_AVAILABLE (they would retry forever).
+//   - While nobody leads the group's partition, or it is being made:
+//     COORDINATOR_NOT_AVAILABLE at once; clients ask again.
+func findCoordinator(c *Call, req *kmsg.FindCoordinatorRequest) (kmsg.Response, error) {
+	resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
+	if req.Version >= 4 {
+		for _, key := range req.CoordinatorKeys {
+			resp.Coordinators = append(resp.Coordinators, c.coordinatorOf(key, req.CoordinatorType))
+		}
+		return resp, nil
+	}
+	one := c.coordinatorOf(req.CoordinatorKey, req.CoordinatorType)
+	resp.ErrorCode, resp.ErrorMessage = one.ErrorCode, one.ErrorMessage
+	resp.NodeID, resp.Host, resp.Port = one.NodeID, one.Host, one.Port
+	return resp, nil
+}
+
+func (c *Call) coordinatorOf(key string, kind int8) kmsg.FindCoordinatorResponseCoordinator {
+	out := kmsg.NewFindCoordinatorResponseCoordinator()
+	out.Key = key
+	out.NodeID, out.Port = -1, -1
+	node, err := c.findCoordinator(key, kind)
+	if err == nil {
+		out.NodeID = int32(node.id)
+		out.Host, out.Port = node.endpoint.Host, node.endpoint.Port
+	}
+	out.ErrorCode, out.ErrorMessage = int16(CodeOf(err)), wire.MessageOf(err)
+	return out
+}
+
+type coordinatorNode struct {
+	id       types.BrokerID
+	endpoint meta.Endpoint
+}
+
+func (c *Call) findCoordinator(key string, kind int8) (coordinatorNode, error) {
+	switch kind {
+	case coordinatorGroup:
+	case coordinatorTransaction:
+		return coordinatorNode{}, wire.Errorf(wire.ErrInvalidRequest, "This broker doesn't serve transactions yet.")
+	case coordinatorShare:
+		return coordinatorNode{}, wire.Errorf(wire.ErrInvalidRequest, "This broker doesn't serve share groups.")
+	default:
+		return coordinatorNode{}, wire.Errorf(wire.ErrInvalidRequest, "Coordinator type %d is unknown.", kind)
+	}
+	id, err := c.Groups.FindCoordinator(c.Ctx, key)
+	if err != nil {
+		return coordinatorNode{}, err
+	}
+	// The newest image: the coordinator may just have been made.
+	broker, ok := c.Server.Image().Broker(id)
+	if !ok {
+		return coordinatorNode{}, wire.Errorf(wire.ErrCoordinatorNotAvailable, "Broker %d isn't registered.", id)
+	}
+	for _, e := range broker.Record.Endpoints {
+		if e.Listener == c.Req.Listener {
+			return coordinatorNode{id: id, endpoint: e}, nil
+		}
+	}
+	return coordinatorNode{}, wire.Errorf(wire.ErrCoordinatorNotAvailable, "Broker %d has no listener %s.", id, c.Req.Listener)
+}
