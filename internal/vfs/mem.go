@@ -279,15 +279,16 @@ func (m *Mem) Rename(from, to string) error {
 	}
 	if old, ok := toDir.entries[toBase]; ok {
 		switch {
+		case old.isDir():
+			return pathError("rename", to, fs.ErrExist)
 		case old == n:
 			return nil
-		case old.isDir() && !n.isDir():
-			return pathError("rename", to, syscall.EISDIR)
-		case old.isDir() && len(old.entries) > 0:
-			return pathError("rename", to, syscall.ENOTEMPTY)
 		case n.isDir() && !old.isDir():
 			return pathError("rename", to, syscall.ENOTDIR)
 		}
+	}
+	if strings.HasPrefix(path.Clean("/"+to), path.Clean("/"+from)+"/") {
+		return pathError("rename", to, fs.ErrInvalid) // a folder can't move into itself
 	}
 	m.change(dirChange{toDir, toBase, n}, dirChange{fromDir, fromBase, nil})
 	return nil
@@ -301,15 +302,15 @@ func (m *Mem) Link(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if n.isDir() {
-		return pathError("link", from, fs.ErrPermission)
-	}
 	dir, base, err := m.findParent("link", to)
 	if err != nil {
 		return err
 	}
 	if _, ok := dir.entries[base]; ok {
 		return pathError("link", to, fs.ErrExist)
+	}
+	if n.isDir() {
+		return pathError("link", from, fs.ErrPermission)
 	}
 	m.change(dirChange{dir, base, n})
 	return nil

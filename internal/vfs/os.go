@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 )
 
 // OS is the real file system of this machine.
@@ -59,7 +60,7 @@ func (osFS) Stat(name string) (Info, error) {
 }
 
 func (osFS) SyncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}

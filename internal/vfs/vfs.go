@@ -38,8 +38,8 @@ type FS interface {
 	Remove(name string) error
 	// RemoveAll removes a tree; a missing name is no error.
 	RemoveAll(name string) error
-	// Rename moves a file or folder and replaces a file of the new name, in one
-	// step: after a crash either the old or the new state of the name is there.
+	// Rename moves a file or folder and replaces a file (never a folder) of the
+	// new name, in one step: after a crash either the old or the new state of the name is there.
 	// Durable after SyncDir of the new name's folder; the old name is gone for
 	// good after SyncDir of its folder.
 	Rename(from, to string) error
