@@ -1,0 +1,99 @@
+package vault
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/vfs"
+)
+
+// manifestFile describes an entry, manifestVersion is its format.
+const (
+	manifestFile    = "manifest.json"
+	manifestVersion = 1
+	manifestLimit   = 16 << 20 // bytes: more is damage
+)
+
+// Entry is one kept removal, as in its manifest.json.
+type Entry struct {
+	Version   int           `json:"v"`
+	ID        string        `json:"id"`
+	Topic     string        `json:"topic"`
+	Partition int32         `json:"partition"`
+	TopicID   types.TopicID `json:"topicId"`
+	Cause     log.Cause     `json:"cause"`
+	Note      string        `json:"note,omitempty"`
+
+	From    types.Offset `json:"from"` // first offset that went
+	To      types.Offset `json:"to"`   // end, exclusive
+	Records int64        `json:"records"`
+	Batches int64        `json:"batches"`
+	Bytes   int64        `json:"bytes"`
+	// MinTimestamp and MaxTimestamp bound the batches' times, -1 without one.
+	MinTimestamp types.Millis `json:"minTimestamp"`
+	MaxTimestamp types.Millis `json:"maxTimestamp"`
+
+	// HighWatermark is the log's before the cut; records below it were committed
+	// as far as this replica knew.
+	HighWatermark       types.Offset `json:"highWatermark"`
+	LeaderHighWatermark types.Offset `json:"leaderHighWatermark"` // -1 if unknown
+	BelowHighWatermark  int64        `json:"recordsBelowHighWatermark"`
+	Epochs              []EpochStart `json:"epochs"`       // of the removed batches
+	EpochsBefore        []EpochStart `json:"epochsBefore"` // the whole history before the cut
+	TimelinesBefore     any          `json:"timelinesBefore,omitempty"`
+	TimelinesAfter      any          `json:"timelinesAfter,omitempty"`
+	At                  types.Millis `json:"at"` // when it was cut
+	Files               []FileEntry  `json:"files"`
+	DamagedBytes        int64        `json:"damagedBytes,omitempty"` // bytes that were no whole batch, kept as they were
+
+	// Damaged says what is wrong with an entry that can't be read; it isn't in the manifest.
+	Damaged string `json:"damaged,omitempty"`
+}
+
+// EpochStart is a leader epoch and the first offset it has.
+type EpochStart struct {
+	Epoch types.LeaderEpoch `json:"epoch"`
+	Start types.Offset      `json:"start"`
+}
+
+// FileEntry is one file of raw batches.
+type FileEntry struct {
+	Name   string       `json:"name"` // 20 digits and .log, as Kafka names segments
+	From   types.Offset `json:"from"`
+	To     types.Offset `json:"to"`
+	Bytes  int64        `json:"bytes"`
+	Linked bool         `json:"linked"` // a hard link of the segment, not a copy
+}
+
+// folderOf is the folder of a partition's entries.
+func folderOf(topic string, partition int32) string {
+	return types.TopicPartition{Topic: topic, Partition: partition}.String()
+}
+
+func (v *Vault) entryDir(e *Entry) string {
+	return path.Join(v.opts.Dir, folderOf(e.Topic, e.Partition), e.ID)
+}
+
+// readEntry reads a manifest; what can't be read is told as damaged, not hidden.
+func (v *Vault) readEntry(folder, id string) *Entry {
+	name := path.Join(v.opts.Dir, folder, id, manifestFile)
+	damaged := func(err error) *Entry {
+		v.opts.Logger.Warn("vault entry can't be read", "entry", path.Dir(name), "error", err)
+		return &Entry{ID: id, Topic: folder, Partition: -1, Damaged: err.Error()}
+	}
+	data, err := vfs.ReadFile(v.opts.FS, name, manifestLimit)
+	if err != nil {
+		return damaged(err)
+	}
+	var e Entry
+	if err := json.Unmarshal(data, &e); err != nil {
+		return damaged(fmt.Errorf("%s: %w", name, err))
+	}
+	if e.Version != manifestVersion || e.ID != id || folderOf(e.Topic, e.Partition) != folder {
+		return damaged(fmt.Errorf("%s: version %d of entry %q in %s", name, e.Version, e.ID, folderOf(e.Topic, e.Partition)))
+	}
+	return &e
+}
