@@ -1,25 +1,138 @@
 package metastore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"tidemark/internal/core/meta"
 )
 
-// ErrRefused is matched when a compare of a plan no longer holds: somebody else wrote. Nothing was written.
+// ErrRefused is matched when a compare of a plan didn't hold: somebody else
+// wrote. Nothing of the plan was written.
 var ErrRefused = errors.New("the metadata changed meanwhile")
 
-// Commit carries out a plan as one transaction and gives the revision at which
-// all of it holds.
+const (
+	retryPauseMin = 10 * time.Millisecond
+	retryPauseMax = time.Second
+)
+
+// Commit carries out a plan as one transaction, and repeats it after an
+// unknown outcome for as long as ctx lasts. It gives the revision at which the
+// plan happened, exactly once.
+//
+// That is safe because a plan's compares no longer hold once it has happened:
+// whichever of several attempts arrives first is the only one that does
+// anything, even if it arrives last. A repetition that is refused is resolved
+// by looking: if a key holds what the plan puts there (which names its writer or is
+// fresh), an earlier attempt did it. If somebody wrote over it since, nobody
+// can tell, and the error matches ErrUnknownOutcome: the image shows (R8).
 func Commit(ctx context.Context, store Store, plan meta.Plan) (Revision, error) {
-	res, err := store.Txn(ctx, Txn{If: plan.If, Then: plan.Then})
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", plan.Why, err)
+	txn := Txn{If: plan.If, Then: plan.Then}
+	unknown := false // an earlier attempt may have happened, or may yet
+	pause := retryPauseMin
+	for {
+		res, err := store.Txn(ctx, txn)
+		switch {
+		case err == nil && res.Succeeded:
+			return res.Revision, nil
+		case err == nil && !unknown:
+			return 0, fmt.Errorf("%s: %w", plan.Why, ErrRefused)
+		case err == nil:
+			revision, found, lookErr := happened(ctx, store, plan)
+			if lookErr == nil && found {
+				return revision, nil
+			}
+			if lookErr == nil {
+				lookErr = errors.New("refused, and what is there now is not ours")
+			}
+			return 0, fmt.Errorf("%s: %w: %w", plan.Why, ErrUnknownOutcome, lookErr)
+		case errors.Is(err, ErrUnknownOutcome):
+			unknown = true
+		case !unknown || !errors.Is(err, ErrUnavailable):
+			return 0, failure(plan, err, unknown)
+		}
+		if waitErr := wait(ctx, pause); waitErr != nil {
+			return 0, failure(plan, err, unknown)
+		}
+		pause = min(2*pause, retryPauseMax)
 	}
-	if !res.Succeeded {
-		return res.Revision, fmt.Errorf("%s: %w", plan.Why, ErrRefused)
+}
+
+// failure names the plan, and says that its outcome is unknown if any attempt's was.
+func failure(plan meta.Plan, err error, unknown bool) error {
+	if unknown && !errors.Is(err, ErrUnknownOutcome) {
+		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
-	return res.Revision, nil
+	return fmt.Errorf("%s: %w", plan.Why, err)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// happened looks whether a plan's effect is there, and since which revision.
+func happened(ctx context.Context, store Store, plan meta.Plan) (Revision, bool, error) {
+	var revision Revision
+	puts := false
+	for _, op := range plan.Then {
+		if op.Kind != meta.OpPut {
+			continue
+		}
+		puts = true
+		kv, _, err := store.Get(ctx, op.Key)
+		if err != nil {
+			return 0, false, err
+		}
+		if kv.ModRevision != 0 && bytes.Equal(kv.Value, op.Value) {
+			return kv.ModRevision, true, nil
+		}
+	}
+	if puts {
+		return 0, false, nil
+	}
+	// A plan that only deletes has happened if nothing is left to delete.
+	for _, op := range plan.Then {
+		kvs, rev, err := remaining(ctx, store, op)
+		if err != nil || kvs > 0 {
+			return 0, false, err
+		}
+		revision = max(revision, rev)
+	}
+	return revision, true, nil
+}
+
+func remaining(ctx context.Context, store Store, op Op) (int, Revision, error) {
+	if op.Kind == meta.OpDeletePrefix {
+		kvs, revision, err := store.Range(ctx, op.Key)
+		return len(kvs), revision, err
+	}
+	kv, revision, err := store.Get(ctx, op.Key)
+	if err != nil || kv.ModRevision == 0 {
+		return 0, revision, err
+	}
+	return 1, revision, nil
+}
+
+// CommitAll carries out plans in order and stops at the first that fails. It
+// gives the last revision and how many were done.
+func CommitAll(ctx context.Context, store Store, plans []meta.Plan) (Revision, int, error) {
+	var last Revision
+	for i, plan := range plans {
+		revision, err := Commit(ctx, store, plan)
+		if err != nil {
+			return last, i, err
+		}
+		last = revision
+	}
+	return last, len(plans), nil
 }

@@ -68,6 +68,8 @@ func (w *Watcher) look() (events metastore.Events, found bool, changed <-chan st
 	select {
 	case <-w.done:
 		return events, false, nil, metastore.ErrClosed
+	case <-w.ctx.Done():
+		return events, false, nil, w.ctx.Err()
 	default:
 	}
 	if s.closed {

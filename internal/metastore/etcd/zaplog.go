@@ -1,0 +1,104 @@
+package etcd
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// Logger makes the logger that etcd wants out of ours. etcd's own levels are
+// kept, but its information is our debugging: a broker's log is not about
+// etcd. A nil logger drops everything.
+func Logger(logger *slog.Logger) *zap.Logger {
+	if logger == nil {
+		return zap.NewNop()
+	}
+	return zap.New(&slogCore{logger: logger}, zap.WithFatalHook(zapcore.WriteThenPanic))
+}
+
+// slogCore writes zap's entries to slog.
+type slogCore struct{ logger *slog.Logger }
+
+var _ zapcore.Core = (*slogCore)(nil)
+
+// said by every etcd that runs as we mean it to, or while it stops.
+var harmless = []string{
+	"Running http and grpc server on single port",
+	"it isn't recommended to use default name",
+	"server closed",
+	"use of closed network connection",
+	"simple token is not cryptographically signed",
+	"stopped grpc server due to error",
+}
+
+func level(l zapcore.Level) slog.Level {
+	switch {
+	case l >= zapcore.ErrorLevel:
+		return slog.LevelError
+	case l == zapcore.WarnLevel:
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+// Enabled implements zapcore.LevelEnabler.
+func (c *slogCore) Enabled(l zapcore.Level) bool {
+	return l > zapcore.DebugLevel && c.logger.Enabled(context.Background(), level(l))
+}
+
+// With implements zapcore.Core.
+func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
+	return &slogCore{logger: c.logger.With(attributes(fields)...)}
+}
+
+// Check implements zapcore.Core.
+func (c *slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(entry.Level) {
+		return checked.AddCore(entry, c)
+	}
+	return checked
+}
+
+// Write implements zapcore.Core.
+func (c *slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	l := level(entry.Level)
+	if isHarmless(entry.Message, fields) {
+		l = slog.LevelDebug
+	}
+	c.logger.Log(context.Background(), l, "etcd: "+entry.Message, attributes(fields)...)
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (c *slogCore) Sync() error { return nil }
+
+func isHarmless(message string, fields []zapcore.Field) bool {
+	for _, f := range fields {
+		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType && err != nil {
+			message += " " + err.Error()
+		}
+	}
+	for _, h := range harmless {
+		if strings.Contains(strings.ToLower(message), strings.ToLower(h)) {
+			return true
+		}
+	}
+	return false
+}
+
+func attributes(fields []zapcore.Field) []any {
+	enc := zapcore.NewMapObjectEncoder()
+	attrs := make([]any, 0, len(fields))
+	for _, f := range fields {
+		f.AddTo(enc)
+	}
+	for _, f := range fields {
+		if v, ok := enc.Fields[f.Key]; ok {
+			attrs = append(attrs, slog.Any(f.Key, v))
+		}
+	}
+	return attrs
+}
