@@ -1,0 +1,229 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/broker/api"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/wire"
+)
+
+// appendOp is one append on its way through the shard. The caller waits at
+// reply: once for the append itself, and once more if pending was set then.
+type appendOp struct {
+	raw []byte
+	req api.AppendRequest
+
+	res     api.AppendResult
+	err     error
+	pending bool         // acks=all: the append is done, the high watermark isn't there yet
+	next    types.Offset // acks=all is met when the high watermark reaches it
+	reply   chan struct{}
+}
+
+// Append implements api.Partition.
+func (p *Partition) Append(ctx context.Context, raw []byte, req api.AppendRequest) (api.AppendResult, error) {
+	if err := p.serving.Load().mayAppend(p.tp, req); err != nil {
+		return api.AppendResult{}, err
+	}
+	op := &appendOp{raw: raw, req: req, reply: make(chan struct{}, 2)}
+	if err := p.shard.send(ctx, event{p: p, op: op}); err != nil {
+		return api.AppendResult{}, outcomeOf(err)
+	}
+	// raw belongs to the shard until it replies, whatever becomes of ctx.
+	if !p.await(op) {
+		return api.AppendResult{}, errNotLeader("the broker is shutting down")
+	}
+	if !op.pending {
+		return op.res, op.err
+	}
+	timer := time.NewTimer(req.Timeout)
+	defer timer.Stop()
+	select {
+	case <-op.reply:
+		return op.res, op.err
+	case <-timer.C:
+		return api.AppendResult{}, wire.Errorf(wire.ErrRequestTimedOut, "the in-sync replicas of %s didn't answer in time; the batch stays in the log", p.tp)
+	case <-ctx.Done():
+		return api.AppendResult{}, ctx.Err()
+	case <-p.shard.done:
+		return api.AppendResult{}, errNotLeader("the broker is shutting down")
+	}
+}
+
+// await waits until the shard has run the append; false if the shard ended without running it.
+func (p *Partition) await(op *appendOp) bool {
+	select {
+	case <-op.reply:
+		return true
+	case <-p.shard.done:
+	}
+	select {
+	case <-op.reply:
+		return true
+	default:
+		return false
+	}
+}
+
+func outcomeOf(err error) error {
+	if errors.Is(err, errStopped) {
+		return errNotLeader("the broker is shutting down")
+	}
+	return err
+}
+
+// mayAppend judges a write before it is queued, and again when it runs.
+func (s *serving) mayAppend(tp types.TopicPartition, req api.AppendRequest) error {
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.mirror != "":
+		return api.ErrReadOnly(tp.Topic, s.mirror)
+	case s.readOnly:
+		return wire.Errorf(wire.ErrPolicyViolation, "Partition %s is read-only.", tp)
+	case req.Acks < -1 || req.Acks > 1:
+		return wire.Errorf(wire.ErrInvalidRequiredAcks, "acks must be -1, 0 or 1, not %d", req.Acks)
+	case req.Acks == -1 && !s.minISR:
+		return wire.Errorf(wire.ErrNotEnoughReplicas, "Partition %s has fewer in-sync replicas than min.insync.replicas.", tp)
+	}
+	return s.fence(req.LeaderEpoch)
+}
+
+// fence checks the leader epoch that a request believes in (KIP-320).
+func (s *serving) fence(said types.LeaderEpoch) error {
+	switch {
+	case said < 0 || said == s.epoch:
+		return nil
+	case said < s.epoch:
+		return wire.ErrFencedLeaderEpoch
+	default:
+		return wire.ErrUnknownLeaderEpoch
+	}
+}
+
+// runAppend carries an append out; it runs on the shard.
+func (p *Partition) runAppend(op *appendOp) {
+	defer func() {
+		if r := recover(); r != nil {
+			op.err = wire.Errorf(wire.ErrKafkaStorageError, "%s has failed", p.tp)
+			op.reply <- struct{}{}
+			panic(r)
+		}
+		op.raw = nil
+		op.reply <- struct{}{}
+	}()
+	s := p.serving.Load()
+	if op.err = s.mayAppend(p.tp, op.req); op.err != nil {
+		return
+	}
+	if op.req.RequestVersion > 0 && op.req.RequestVersion < 7 {
+		if h, err := batch.ParseHeader(op.raw); err == nil && h.Compression() == batch.Zstd {
+			op.err = wire.ErrUnsupportedCompressionType // KIP-110
+			return
+		}
+	}
+	a := log.LeaderAppend{}
+	if op.req.Origin == api.OriginCoordinator {
+		a.Origin = log.OriginCoordinator
+	}
+	done, err := p.log.AppendAsLeader(op.raw, s.epoch, a)
+	if err != nil {
+		op.err = p.storageFault(err)
+		return
+	}
+	op.res = api.AppendResult{BaseOffset: done.First, LogStart: done.LogStart, LogAppendTime: done.AppendTime}
+	op.next = done.Last + 1
+	p.appended(op)
+}
+
+// appended moves the marks after an append, or leaves that to the group commit.
+func (p *Partition) appended(op *appendOp) {
+	if op.req.Acks == -1 {
+		op.pending = true
+		p.waiting = append(p.waiting, op)
+	}
+	if p.env.flushAcks {
+		if !p.commitDue {
+			p.commitDue = true
+			p.shard.dirty = append(p.shard.dirty, p)
+		}
+		return
+	}
+	p.refresh()
+}
+
+// groupCommit syncs what the round has appended, and then lets the marks move.
+func (p *Partition) groupCommit() {
+	p.commitDue = false
+	if p.offline != nil || p.deleted || p.log == nil {
+		return
+	}
+	if err := p.flush(); err != nil {
+		return
+	}
+	p.refresh()
+}
+
+// flush syncs the log, and takes the partition offline if that fails.
+func (p *Partition) flush() error {
+	from := time.Now()
+	err := p.log.Flush()
+	p.env.metrics.Log.FlushMs.Observe(float64(time.Since(from).Microseconds()) / 1000)
+	if err != nil {
+		return p.storageFault(err)
+	}
+	return nil
+}
+
+// storageFault turns an error of the log into what a client gets; an I/O error
+// takes the partition, and with it the log dir, offline.
+func (p *Partition) storageFault(err error) error {
+	switch {
+	case errors.Is(err, log.ErrNoSpace):
+		p.env.metrics.Log.NoSpace.Inc()
+		return wire.Errorf(wire.ErrKafkaStorageError, "the disk of %s is full: nothing was written, writing goes on when there is room", p.tp)
+	case errors.Is(err, log.ErrOffline), errors.Is(err, log.ErrClosed):
+		p.goOffline(err)
+		return p.offline
+	default:
+		return err
+	}
+}
+
+// settle answers the waiting appends that the high watermark has reached.
+func (p *Partition) settle(hw types.Offset) {
+	n := 0
+	for n < len(p.waiting) && p.waiting[n].next <= hw {
+		n++
+	}
+	p.release(n, nil)
+}
+
+// abandon answers all waiting appends with an error.
+func (p *Partition) abandon(err error) { p.release(len(p.waiting), err) }
+
+func (p *Partition) release(n int, err error) {
+	for _, op := range p.waiting[:n] {
+		op.err = err
+		if err != nil {
+			op.res = api.AppendResult{}
+		}
+		// An op that is settled by its own append has not replied yet: one reply is enough then.
+		if op.raw != nil {
+			op.pending = false
+			continue
+		}
+		op.reply <- struct{}{}
+	}
+	rest := copy(p.waiting, p.waiting[n:])
+	clear(p.waiting[rest:])
+	p.waiting = p.waiting[:rest]
+	if rest == 0 {
+		p.waiting = nil
+	}
+}

@@ -1,0 +1,262 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/metastore"
+	"tidemark/internal/net"
+	"tidemark/internal/telemetry"
+	"tidemark/internal/vfs"
+)
+
+// Options are what tests and commands give a broker beside its configuration. The zero value is right for a node.
+type Options struct {
+	Logger *slog.Logger        // nil: silent
+	FS     vfs.FS              // nil: the operating system's
+	Now    func() types.Millis // nil: the wall clock
+	// Version is the program's, for the registration.
+	Version string
+	// HTTPAddr is what the registration says of the admin API; empty: the configuration's http.listener.
+	HTTPAddr string
+	// Store replaces the metadata store that the configuration names; the caller closes it.
+	Store metastore.Store
+}
+
+// Broker is one running node. Open makes it.
+type Broker struct {
+	cfg     *config.Broker
+	opts    Options
+	logger  *slog.Logger
+	fs      vfs.FS
+	env     *environment
+	metrics *telemetry.Metrics
+
+	clusterID string
+	dirs      []*logDir
+	store     metastore.Store
+	closeMeta func() error
+	view      *viewer
+	lease     *registration
+
+	shards     []*shard
+	partitions sync.Map // meta.PartitionID → *Partition
+	topics     *topics
+	ids        *producerIDs
+	groups     *coordinator.Coordinator
+	vault      keeper
+	mirrors    mirrors
+	chores     *chores
+
+	server *net.Server
+	gate   *gate
+	addrs  []meta.Endpoint
+
+	ctx    context.Context // ends when the broker closes
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	failed atomic.Pointer[error]
+	ready  atomic.Bool
+	closed sync.Once
+	// closeErr is what the first Close found.
+	closeErr error
+	started  time.Time
+	startup  time.Duration
+}
+
+// keeper is the vault: it takes what cuts remove, and looks after its bounds.
+type keeper interface{ log.Keeper }
+
+// mirrors is the mirror driver (broker/mirror).
+type mirrors interface {
+	// ImageChanged is told of every new image after the partitions were.
+	ImageChanged(image *meta.Image, delta meta.Delta)
+	// Close stops all mirroring and waits for it.
+	Close()
+}
+
+// Open starts a node and returns once it answers clients. The error names what
+// is in the way: a busy port, a folder of another cluster or node, a store that can't be reached.
+func Open(ctx context.Context, cfg *config.Broker, opts Options) (*Broker, error) {
+	b := newBroker(cfg, opts)
+	if err := b.start(ctx); err != nil {
+		return nil, errors.Join(err, b.abort())
+	}
+	b.startup = time.Since(b.started)
+	b.logger.Info("node is ready", "node", cfg.NodeID, "cluster", b.clusterID, "listeners", b.describeListeners(),
+		"partitions", b.partitionCount(), "took", b.startup.Round(time.Millisecond))
+	return b, nil
+}
+
+func newBroker(cfg *config.Broker, opts Options) *Broker {
+	if opts.Logger == nil {
+		opts.Logger = telemetry.Discard()
+	}
+	if opts.FS == nil {
+		opts.FS = vfs.OS()
+	}
+	if opts.Now == nil {
+		opts.Now = func() types.Millis { return types.Millis(time.Now().UnixMilli()) }
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b := &Broker{
+		cfg: cfg, opts: opts, logger: opts.Logger, fs: opts.FS, metrics: telemetry.New(),
+		ctx: ctx, cancel: cancel, started: time.Now(), gate: newGate(),
+	}
+	b.env = &environment{
+		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks,
+	}
+	return b
+}
+
+// start is the whole way up, each step undone by abort or Close.
+func (b *Broker) start(ctx context.Context) error {
+	steps := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"open the log dirs", b.openDirs},
+		{"listen", b.listen},
+		{"open the metadata store", b.openStore},
+		{"read the metadata", b.readImage},
+		{"open the vault", b.openVault},
+		{"open the partitions", b.openPartitions},
+		{"register", b.register},
+		{"start the services", b.startServices},
+	}
+	for _, s := range steps {
+		if err := s.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	b.ready.Store(true)
+	return nil
+}
+
+// Config is the node's configuration.
+func (b *Broker) Config() *config.Broker { return b.cfg }
+
+// ClusterID is the id of the cluster this node belongs to.
+func (b *Broker) ClusterID() string { return b.clusterID }
+
+// NodeID is this node's id.
+func (b *Broker) NodeID() types.BrokerID { return b.cfg.NodeID }
+
+// KafkaAddr is host:port of the first listener, as advertised.
+func (b *Broker) KafkaAddr() string {
+	if len(b.addrs) == 0 {
+		return ""
+	}
+	return config.Listener{Host: b.addrs[0].Host, Port: b.addrs[0].Port}.Addr()
+}
+
+// Endpoints are the listeners as advertised, in the order of the configuration.
+func (b *Broker) Endpoints() []meta.Endpoint { return b.addrs }
+
+// Image is the newest metadata image, never nil on an open broker.
+func (b *Broker) Image() *meta.Image { return b.view.current() }
+
+// Store is the metadata store, for read-only views of it.
+func (b *Broker) Store() metastore.Store { return b.store }
+
+// Gatherer is what /metrics serves.
+func (b *Broker) Gatherer() prometheus.Gatherer { return b.metrics.Gatherer() }
+
+// Metrics are the node's counters.
+func (b *Broker) Metrics() *telemetry.Metrics { return b.metrics }
+
+// Now is the broker's wall clock.
+func (b *Broker) Now() types.Millis { return b.opts.Now() }
+
+// StartupTime is how long Open took.
+func (b *Broker) StartupTime() time.Duration { return b.startup }
+
+// Topics changes and describes topics.
+func (b *Broker) Topics() api.Topics { return b.topics }
+
+// Groups is the group coordinator.
+func (b *Broker) Groups() *coordinator.Coordinator { return b.groups }
+
+// BrokerEpoch is this node's present registration; false while there is none.
+func (b *Broker) BrokerEpoch() (types.BrokerEpoch, bool) { return b.Image().BrokerEpoch(b.cfg.NodeID) }
+
+// Partition finds a partition that this node holds, served or not.
+func (b *Broker) Partition(id types.TopicID, number int32) (*Partition, bool) {
+	p, ok := b.partitions.Load(meta.PartitionID{Topic: id, Number: number})
+	if !ok {
+		return nil, false
+	}
+	return p.(*Partition), true
+}
+
+// PartitionByName finds a partition by its topic's name.
+func (b *Broker) PartitionByName(topic string, number int32) (*Partition, bool) {
+	t, ok := b.Image().TopicByName(topic)
+	if !ok {
+		return nil, false
+	}
+	return b.Partition(t.ID, number)
+}
+
+// Partitions walks the partitions that this node holds, in no order.
+func (b *Broker) Partitions() iter.Seq[*Partition] {
+	return func(yield func(*Partition) bool) {
+		b.partitions.Range(func(_, v any) bool { return yield(v.(*Partition)) })
+	}
+}
+
+func (b *Broker) partitionCount() int {
+	n := 0
+	for range b.Partitions() {
+		n++
+	}
+	return n
+}
+
+// Health says whether the process can still do its work: nil, or what ended it.
+func (b *Broker) Health() error {
+	if err := b.failed.Load(); err != nil {
+		return *err
+	}
+	for _, d := range b.dirs {
+		if d.failure() == nil {
+			return nil
+		}
+	}
+	return errors.New("every log dir is offline")
+}
+
+// Ready says whether clients are answered: nil, or what is still missing.
+func (b *Broker) Ready() error {
+	if !b.ready.Load() {
+		return errors.New("starting, or shutting down")
+	}
+	if err := b.Health(); err != nil {
+		return err
+	}
+	if b.lease.over() {
+		return errors.New("the registration has lapsed: the metadata store can't be reached")
+	}
+	return nil
+}
+
+// fail notes what makes the node useless; it stays up for the operator to look at.
+func (b *Broker) fail(err error) {
+	if b.failed.CompareAndSwap(nil, &err) {
+		b.logger.Error("node can't go on", "err", err)
+	}
+}

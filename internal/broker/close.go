@@ -1,0 +1,99 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"tidemark/internal/core/types"
+)
+
+// Close ends the node cleanly: no new requests, requests under way answered
+// until ctx ends, mirrors and coordinators stopped, logs synced and closed, the
+// registration ended, the clean-shutdown mark written. It may be called more than once.
+func (b *Broker) Close(ctx context.Context) error {
+	b.closed.Do(func() { b.closeErr = b.shutDown(ctx) })
+	return b.closeErr
+}
+
+// abort undoes a start that failed.
+func (b *Broker) abort() error { return b.Close(context.Background()) }
+
+func (b *Broker) shutDown(ctx context.Context) error {
+	var faults []error
+	note := func(what string, err error) {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	b.ready.Store(false)
+	epoch := types.NoBrokerEpoch
+	if b.view != nil {
+		if e, ok := b.BrokerEpoch(); ok {
+			epoch = e
+		}
+	}
+	if b.mirrors != nil {
+		b.mirrors.Close()
+	}
+	if b.server != nil {
+		// What doesn't end in time is cut off: that is the caller's choice, not a fault.
+		if err := b.server.Shutdown(ctx); err != nil {
+			b.logger.Warn("requests were cut off by the shutdown", "err", err)
+		}
+	}
+	if b.groups != nil {
+		b.groups.Close()
+	}
+	if b.chores != nil {
+		b.chores.close()
+	}
+	b.cancel()
+	b.work.Wait()
+	clean := b.closePartitions()
+	if b.store != nil {
+		note("end the registration", b.unregister(context.WithoutCancel(ctx)))
+	}
+	note("write the checkpoints", b.closeDirs(clean, epoch))
+	if b.closeMeta != nil {
+		note("close the metadata store", b.closeMeta())
+	}
+	return errors.Join(faults...)
+}
+
+// closePartitions closes every log on its shard, and the shards; false if one did not close cleanly.
+func (b *Broker) closePartitions() bool {
+	clean := true
+	results := make(chan error)
+	n := 0
+	for p := range b.Partitions() {
+		n++
+		go func() {
+			if err := p.shard.send(context.Background(), event{p: p, f: func() { results <- p.close() }}); err != nil {
+				results <- err
+			}
+		}()
+	}
+	for range n {
+		if err := <-results; err != nil {
+			clean = false
+			b.logger.Error("partition wasn't closed cleanly", "err", err)
+		}
+	}
+	for _, s := range b.shards {
+		s.close()
+	}
+	return clean
+}
+
+// closeDirs writes the last checkpoints and, after a clean end, the mark.
+func (b *Broker) closeDirs(clean bool, epoch types.BrokerEpoch) error {
+	var faults []error
+	for _, d := range b.dirs {
+		if d.failure() == nil && b.view != nil {
+			faults = append(faults, d.finish(clean, epoch, b.view.current().Revision()))
+		}
+		faults = append(faults, d.lock.Close())
+	}
+	return errors.Join(faults...)
+}

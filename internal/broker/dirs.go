@@ -1,0 +1,241 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"tidemark/internal/config"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/vfs"
+)
+
+// Names of what lies in a log dir beside the partitions' folders.
+const (
+	metaPropertiesFile = "meta.properties"
+	lockFile           = ".lock"
+	metadataFolder     = "metadata"
+	vaultFolder        = "vault"
+	deleteSuffix       = "-delete"
+	straySuffix        = "-stray"
+)
+
+// logDir is one folder of log.dirs. The first failed write or sync anywhere in
+// it takes all of it offline (DESIGN §3).
+type logDir struct {
+	fs          vfs.FS
+	path        string
+	id          string // directory.id
+	clusterID   string // as found; empty in a new folder
+	lock        io.Closer
+	clean       cleanShutdown
+	checkpoints *log.Checkpoints
+	opening     chan struct{} // num.recovery.threads.per.data.dir tokens
+	found       map[string]bool
+	partitions  int // chosen for it so far; the viewer's goroutine counts
+	cause       atomic.Pointer[error]
+	failed      func(*logDir, error)
+}
+
+// fail takes the dir offline; the first cause stays.
+func (d *logDir) fail(cause error) {
+	if d.cause.CompareAndSwap(nil, &cause) {
+		d.failed(d, cause)
+	}
+}
+
+// failure is why the dir is offline, nil if it isn't.
+func (d *logDir) failure() error {
+	if err := d.cause.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// openDirs locks and reads every log dir. A dir that can't be read is left out
+// if another one can; a dir of another cluster or node is refused by name.
+func (b *Broker) openDirs(context.Context) error {
+	var faults []error
+	for _, path := range b.cfg.LogDirs {
+		d, err := openDir(b.fs, path, b.cfg)
+		if err != nil {
+			faults = append(faults, err)
+			if isRefusal(err) {
+				return err
+			}
+			b.logger.Error("log dir can't be used", "dir", path, "err", err)
+			continue
+		}
+		d.failed = b.dirFailed
+		b.dirs = append(b.dirs, d)
+	}
+	if len(b.dirs) == 0 {
+		return errors.Join(faults...)
+	}
+	b.metrics.Log.OfflineDirs.Set(float64(len(faults)))
+	return b.settleClusterID()
+}
+
+// DirRefused says that a log dir belongs to somebody else, or is in use.
+type DirRefused struct {
+	Dir    string
+	Reason string
+}
+
+// Error names the dir, the reason, and what to do.
+func (e *DirRefused) Error() string { return fmt.Sprintf("log dir %s: %s", e.Dir, e.Reason) }
+
+func isRefusal(err error) bool {
+	var r *DirRefused
+	return errors.As(err, &r)
+}
+
+func openDir(fsys vfs.FS, path string, cfg *config.Broker) (d *logDir, err error) {
+	if err := fsys.MkdirAll(path); err != nil {
+		return nil, fmt.Errorf("log dir %s: can't be made: %w", path, err)
+	}
+	lock, err := fsys.Lock(filepath.Join(path, lockFile))
+	if err != nil {
+		return nil, &DirRefused{Dir: path, Reason: fmt.Sprintf("another process is using it (%v)", err)}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lock.Close())
+		}
+	}()
+	d = &logDir{fs: fsys, path: path, lock: lock, found: make(map[string]bool), opening: make(chan struct{}, cfg.NumRecoveryThreadsPerDir)}
+	if err := d.readIdentity(cfg); err != nil {
+		return nil, err
+	}
+	names, err := fsys.List(path)
+	if err != nil {
+		return nil, fmt.Errorf("log dir %s: can't be read: %w", path, err)
+	}
+	for _, name := range names {
+		d.found[name] = true
+	}
+	if d.clean, err = takeCleanShutdown(fsys, path); err != nil {
+		return nil, fmt.Errorf("log dir %s: %w", path, err)
+	}
+	if d.checkpoints, err = openCheckpoints(fsys, path); err != nil {
+		return nil, fmt.Errorf("log dir %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// readIdentity checks meta.properties against the configuration.
+func (d *logDir) readIdentity(cfg *config.Broker) error {
+	m, err := readMetaProperties(d.fs, d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		d.id, d.clusterID = freshID(), cfg.ClusterID
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("log dir %s: %w", d.path, err)
+	}
+	if m.NodeID != cfg.NodeID {
+		return &DirRefused{Dir: d.path, Reason: fmt.Sprintf(
+			"it belongs to node %d and this is node %d; give the right --data-dir, or start with --node-id %d", m.NodeID, cfg.NodeID, m.NodeID)}
+	}
+	if cfg.ClusterID != "" && m.ClusterID != cfg.ClusterID {
+		return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("it belongs to cluster %s and cluster.id says %s", m.ClusterID, cfg.ClusterID)}
+	}
+	d.clusterID, d.id = m.ClusterID, m.DirectoryID
+	if d.id == "" {
+		d.id = freshID()
+	}
+	return nil
+}
+
+// settleClusterID finds the one cluster id of all dirs, makes one at the first
+// start, and writes meta.properties where it is missing.
+func (b *Broker) settleClusterID() error {
+	for _, d := range b.dirs {
+		switch {
+		case d.clusterID == "" || d.clusterID == b.clusterID:
+		case b.clusterID == "":
+			b.clusterID = d.clusterID
+		default:
+			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("it belongs to cluster %s, the other log dirs to %s", d.clusterID, b.clusterID)}
+		}
+	}
+	if b.clusterID == "" {
+		b.clusterID = freshID()
+	}
+	for _, d := range b.dirs {
+		if d.found[metaPropertiesFile] {
+			continue
+		}
+		m := metaProperties{ClusterID: b.clusterID, NodeID: b.cfg.NodeID, DirectoryID: d.id}
+		if err := writeMetaProperties(d.fs, d.path, m); err != nil {
+			return fmt.Errorf("log dir %s: %w", d.path, err)
+		}
+	}
+	return nil
+}
+
+// dirFailed takes every partition of a failed dir offline.
+func (b *Broker) dirFailed(d *logDir, cause error) {
+	b.logger.Error("log dir goes offline", "dir", d.path, "err", cause)
+	b.metrics.Log.OfflineDirs.Inc()
+	b.work.Go(func() {
+		for p := range b.Partitions() {
+			if p.dir == d {
+				b.tell(p, func() { p.goOffline(cause) })
+			}
+		}
+	})
+}
+
+// chooseDir gives the dir that holds a partition already, else the emptiest live one.
+func (b *Broker) chooseDir(tp types.TopicPartition) *logDir {
+	var best *logDir
+	for _, d := range b.dirs {
+		if d.found[tp.String()] {
+			best = d
+			break
+		}
+		if d.failure() == nil && (best == nil || d.partitions < best.partitions) {
+			best = d
+		}
+	}
+	if best == nil {
+		best = b.dirs[0]
+	}
+	best.partitions++
+	return best
+}
+
+func (b *Broker) directoryID() string { return b.dirs[0].id }
+
+// cleanShutdownEpoch is the registration that every dir says was closed cleanly.
+func (b *Broker) cleanShutdownEpoch() types.BrokerEpoch {
+	epoch := types.NoBrokerEpoch
+	for i, d := range b.dirs {
+		if !d.clean.Found || i > 0 && d.clean.BrokerEpoch != epoch {
+			return types.NoBrokerEpoch
+		}
+		epoch = d.clean.BrokerEpoch
+	}
+	return epoch
+}
+
+// folderPartition takes a partition folder's name apart: topic-number.
+func folderPartition(name string) (types.TopicPartition, bool) {
+	i := strings.LastIndexByte(name, '-')
+	if i <= 0 {
+		return types.TopicPartition{}, false
+	}
+	n, err := strconv.ParseInt(name[i+1:], 10, 32)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != name[i+1:] {
+		return types.TopicPartition{}, false
+	}
+	return types.TopicPartition{Topic: name[:i], Partition: int32(n)}, true
+}

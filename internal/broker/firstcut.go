@@ -1,0 +1,74 @@
+package broker
+
+import (
+	"bytes"
+	"fmt"
+
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/log"
+)
+
+// appliedCheckpoint remembers the parsed timeline checkpoint beside its text.
+type appliedCheckpoint struct {
+	text       []byte
+	checkpoint timeline.Checkpoint
+	ok         bool
+}
+
+// applied gives the timeline checkpoint; false if there is none that can be read.
+func (p *Partition) applied() (timeline.Checkpoint, bool) {
+	text, ok := p.log.TimelineCheckpoint()
+	if !ok {
+		return timeline.Checkpoint{}, false
+	}
+	if c := p.checkpoint; c != nil && bytes.Equal(c.text, text) {
+		return c.checkpoint, c.ok
+	}
+	c, err := timeline.ParseCheckpoint(text)
+	p.checkpoint = &appliedCheckpoint{text: bytes.Clone(text), checkpoint: c, ok: err == nil}
+	return c, err == nil
+}
+
+// firstCut is R19 for a partition that clients write: before it leads, this
+// replica's log is cut to what the record's list allows.
+//
+// The checkpoint's leader epoch is not kept in step with every election: the
+// history's own entry (R3) says the same to FirstCut.
+func (p *Partition) firstCut() error {
+	v := p.log.View()
+	applied, ok := p.applied()
+	owed := timeline.FirstCut(timeline.Replica{
+		Applied: applied, HasApplied: ok, History: v.History, LogStart: v.LogStart, LogEnd: v.LogEnd,
+	}, p.record.Timelines, p.record.LeaderEpoch)
+	switch owed.Kind {
+	case timeline.CutRefused:
+		return fmt.Errorf("METADATA_WENT_BACK: %s", owed.Why)
+	case timeline.CutEverything:
+		// This node alone holds the partition: nobody else has what would go.
+		return fmt.Errorf("TIMELINE_UNKNOWN: %s: the log holds records whose history the metadata doesn't name, and no other replica has them", owed.Why)
+	}
+	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
+	if owed.Kind == timeline.CutAt {
+		r, err := p.log.Cut(owed.At, log.CutReason{Cause: log.CauseTimeline, Note: "first cut before leading", Timelines: checkpoint, LeaderHighWatermark: -1})
+		if err != nil {
+			return p.storageFault(err)
+		}
+		p.env.logger.Warn("log cut to the partition's timelines", "partition", p.tp.String(), "from", r.From, "to", r.To, "vault", r.KeptID)
+		p.env.metrics.Log.CutRecords.WithLabelValues(string(log.CauseTimeline)).Add(float64(r.To - r.From))
+		return nil
+	}
+	if ok && applied.List.Equal(p.record.Timelines) {
+		return nil
+	}
+	if err := p.log.SetTimelineCheckpoint(checkpoint); err != nil {
+		return p.storageFault(err)
+	}
+	return nil
+}
+
+// owesCut reports, for a mirror's partition, that its driver has not yet brought
+// the log in line with the record's list (R19), or that no list was adopted.
+func (p *Partition) owesCut() bool {
+	applied, ok := p.applied()
+	return !ok || len(p.record.Timelines) == 0 || !applied.List.Equal(p.record.Timelines) || p.record.LeaderEpoch < applied.LeaderEpoch
+}

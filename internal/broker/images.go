@@ -1,0 +1,205 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// imageComing brings the partitions in line with an image that nobody sees yet.
+// It runs on the viewer's goroutine; what a partition has to do runs on its shard.
+func (b *Broker) imageComing(old, image *meta.Image, d meta.Delta) {
+	for _, c := range d.Partitions {
+		if c.Old != nil && (c.New == nil || c.New.CreateRevision != c.Old.CreateRevision) {
+			b.dropPartition(old, c.Old.ID)
+		}
+	}
+	told := make(map[meta.PartitionID]bool)
+	for _, c := range d.Partitions {
+		if c.New != nil {
+			b.showPartition(image, c.New)
+			told[c.New.ID] = true
+		}
+	}
+	b.showTopics(image, d, told)
+	if slices.ContainsFunc(d.Brokers, func(c meta.Change[meta.Broker]) bool { return idOf(c) == b.cfg.NodeID }) {
+		// A new registration leads nothing that an older one led (R10).
+		for p := range image.Partitions() {
+			if !told[p.ID] {
+				b.showPartition(image, p)
+			}
+		}
+	}
+}
+
+func idOf(c meta.Change[meta.Broker]) types.BrokerID {
+	if c.New != nil {
+		return c.New.ID
+	}
+	return c.Old.ID
+}
+
+// showTopics tells the partitions of topics whose configs may have changed.
+func (b *Broker) showTopics(image *meta.Image, d meta.Delta, told map[meta.PartitionID]bool) {
+	for _, c := range d.Topics {
+		if c.New == nil {
+			b.metrics.Topics.Forget(c.Old.Record.Name)
+			continue
+		}
+		if c.Old == nil {
+			continue
+		}
+		for p := range image.PartitionsOf(c.New.ID) {
+			if !told[p.ID] {
+				b.showPartition(image, p)
+			}
+		}
+	}
+}
+
+// imageChanged tells the services of an image that everybody can see now.
+func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
+	b.metrics.Meta.Revision.Set(float64(image.Revision()))
+	b.showOffsetsTopic(image, d)
+	if b.mirrors != nil {
+		b.mirrors.ImageChanged(image, d)
+	}
+}
+
+// isReplica reports whether this node holds a copy of the partition.
+func (b *Broker) isReplica(r *meta.PartitionRecord) bool {
+	return r != nil && slices.Contains(r.Replicas, b.cfg.NodeID)
+}
+
+// leads is R10 without R19: the record names this node in its present registration.
+func (b *Broker) leads(image *meta.Image, r *meta.PartitionRecord) bool {
+	e, ok := image.BrokerEpoch(b.cfg.NodeID)
+	return r != nil && ok && r.Leader == b.cfg.NodeID && r.LeaderBrokerEpoch == e
+}
+
+// shardOf gives the event loop of a partition. It depends on the name alone, so
+// that a topic's deletion and its successor's creation keep their order on disk.
+func (b *Broker) shardOf(tp types.TopicPartition) *shard {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s-%d", tp.Topic, tp.Partition)
+	return b.shards[h.Sum32()%uint32(len(b.shards))]
+}
+
+// showPartition tells a partition what the image says of it, and makes it if this node is to hold it.
+func (b *Broker) showPartition(image *meta.Image, e *meta.Partition) {
+	t, ok := image.Topic(e.ID.Topic)
+	if !ok {
+		return
+	}
+	p, held := b.Partition(e.ID.Topic, e.ID.Number)
+	if !held {
+		if !b.isReplica(e.Record) {
+			return
+		}
+		p = b.newPartition(t, e)
+	}
+	rec, rev, leading := e.Record, e.ModRevision, b.leads(image, e.Record)
+	topic := b.cfg.Topic(t.Record.Configs)
+	b.tell(p, func() {
+		p.open(topic)
+		p.shown(rec, rev, topic, leading)
+	})
+}
+
+// tell queues work for a partition's owner; a broker that closes drops it.
+func (b *Broker) tell(p *Partition, f func()) {
+	if err := p.shard.send(context.WithoutCancel(b.ctx), event{p: p, f: f}); err != nil {
+		b.logger.Debug("event dropped", "partition", p.tp.String(), "err", err)
+	}
+}
+
+// newPartition makes the object of a partition and chooses its log dir.
+func (b *Broker) newPartition(t *meta.Topic, e *meta.Partition) *Partition {
+	tp := types.TopicPartition{Topic: t.Record.Name, Partition: e.ID.Number}
+	p := newPartition(b.env, b.shardOf(tp), e.ID.Topic, tp, b.chooseDir(tp))
+	b.partitions.Store(e.ID, p)
+	return p
+}
+
+// dropPartition deletes a partition's data with its topic's end.
+func (b *Broker) dropPartition(old *meta.Image, id meta.PartitionID) {
+	p, held := b.Partition(id.Topic, id.Number)
+	if !held {
+		return
+	}
+	b.partitions.Delete(id)
+	b.tell(p, func() {
+		if folder := p.delete(); folder != "" {
+			b.chores.removeLater(p.dir, folder, deleteDelay(p.topic))
+		}
+	})
+	_ = old // the old image's record isn't needed: the partition knows its own
+}
+
+// showOffsetsTopic tells the group coordinator which partitions of its topic this node leads.
+func (b *Broker) showOffsetsTopic(image *meta.Image, d meta.Delta) {
+	t, ok := image.TopicByName(coordinator.OffsetsTopic)
+	if !ok || b.groups == nil {
+		return
+	}
+	own := slices.ContainsFunc(d.Brokers, func(c meta.Change[meta.Broker]) bool { return idOf(c) == b.cfg.NodeID })
+	for _, c := range d.Partitions {
+		if c.Deleted() && c.Old.ID.Topic == t.ID {
+			b.groups.Resigned(c.Old.ID.Number)
+		}
+	}
+	for p := range image.PartitionsOf(t.ID) {
+		if !own && !slices.ContainsFunc(d.Partitions, func(c meta.Change[meta.Partition]) bool { return c.New != nil && c.New.ID == p.ID }) {
+			continue
+		}
+		b.showCoordinator(image, p)
+	}
+}
+
+func (b *Broker) showCoordinator(image *meta.Image, p *meta.Partition) {
+	if b.leads(image, p.Record) {
+		b.groups.Elected(p.ID.Number, p.Record.LeaderEpoch)
+	} else {
+		b.groups.Resigned(p.ID.Number)
+	}
+}
+
+// settle waits until every shard has run what is queued now.
+func (b *Broker) settle(ctx context.Context) error {
+	for _, s := range b.shards {
+		done := make(chan struct{})
+		if err := s.send(ctx, event{f: func() { close(done) }}); err != nil {
+			return err
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// get finds a partition that this node may serve now, for api.Partitions.
+func (b *Broker) get(id types.TopicID, number int32) (*Partition, error) {
+	p, ok := b.Partition(id, number)
+	if !ok {
+		if _, exists := b.Image().PartitionEntry(id, number); exists {
+			return nil, errNotLeading
+		}
+		return nil, wire.ErrUnknownTopicOrPartition
+	}
+	if s := p.serving.Load(); s.err != nil {
+		return nil, s.err
+	}
+	if b.lease.over() {
+		return nil, errNotLeader("this broker's registration has lapsed")
+	}
+	return p, nil
+}

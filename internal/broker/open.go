@@ -1,0 +1,112 @@
+package broker
+
+import (
+	"errors"
+	"path/filepath"
+
+	"tidemark/internal/config"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+)
+
+// open opens the partition's log if it isn't open yet. It runs on the shard, so
+// that as many logs open at a time as there are shards, within the log dir's
+// number of recovery threads.
+func (p *Partition) open(topic config.Topic) {
+	if p.log != nil || p.offline != nil || p.deleted {
+		return
+	}
+	if cause := p.dir.failure(); cause != nil {
+		p.goOffline(cause)
+		return
+	}
+	p.dir.opening <- struct{}{}
+	defer func() { <-p.dir.opening }()
+	p.topic = topic
+	l, rec, err := log.Open(p.logOptions(topic))
+	if errors.Is(err, log.ErrTopicID) {
+		// A deletion that a crash interrupted left the folder of an older topic of this name.
+		if err = p.dir.setAside(p.tp.String(), deleteSuffix); err == nil {
+			l, rec, err = log.Open(p.logOptions(topic))
+		}
+	}
+	if err != nil {
+		p.goOffline(err)
+		return
+	}
+	p.log = l
+	p.tellRecovery(rec)
+}
+
+func (p *Partition) logOptions(topic config.Topic) log.Options {
+	d := p.dir
+	o := log.Options{
+		FS: d.fs, Dir: filepath.Join(d.path, p.tp.String()), TopicPartition: p.tp, TopicID: p.id,
+		Config: logConfig(topic), Now: p.env.now, Logger: p.env.logger.With("partition", p.tp.String()),
+		CleanShutdown: d.clean.Found, Keeper: p.env.keeper, Checkpoints: d.checkpoints,
+	}
+	o.RecoveryPoint, o.LogStart, o.HighWatermark = d.remembered(p.tp)
+	return o
+}
+
+// tellRecovery says what opening had to repair, if anything.
+func (p *Partition) tellRecovery(r log.Recovery) {
+	if r.TruncatedBecause == "" && !r.HistoryRebuilt && r.IndexesRebuilt == 0 && !r.BelowMark {
+		return
+	}
+	level := p.env.logger.Info
+	if r.BelowMark || r.TruncatedBecause != "" {
+		level = p.env.logger.Warn
+	}
+	level("log recovered", "partition", p.tp.String(), "truncatedBytes", r.TruncatedBytes, "at", r.TruncatedAt,
+		"because", r.TruncatedBecause, "indexesRebuilt", r.IndexesRebuilt, "historyRebuilt", r.HistoryRebuilt, "belowHighWatermark", r.BelowMark)
+}
+
+// remembered gives what the dir's checkpoints say of a partition.
+func (d *logDir) remembered(types.TopicPartition) (recovery, start, hw types.Offset) { return 0, 0, 0 }
+
+// setAside renames a partition's folder out of the way: <name>.<id><suffix>, as Kafka names them.
+func (d *logDir) setAside(name, suffix string) error {
+	to := filepath.Join(d.path, name+"."+freshID()+suffix)
+	if err := d.fs.Rename(filepath.Join(d.path, name), to); err != nil {
+		return err
+	}
+	return d.fs.SyncDir(d.path)
+}
+
+// delete ends the partition with its topic: nobody is answered any more, and the
+// folder is renamed. It gives the renamed folder, to be removed later; "" if there is none.
+func (p *Partition) delete() string {
+	if p.deleted {
+		return ""
+	}
+	p.deleted = true
+	p.publish()
+	p.moved.fire()
+	if p.log == nil {
+		return ""
+	}
+	folder, err := p.log.Delete()
+	if err != nil {
+		p.env.logger.Error("folder of a deleted partition stays", "partition", p.tp.String(), "err", err)
+		return ""
+	}
+	return folder
+}
+
+// close ends the partition with the node: synced and clean, unless it is offline.
+func (p *Partition) close() error {
+	if p.log == nil || p.deleted {
+		return nil
+	}
+	p.serving.Store(&serving{err: errNotLeader("the broker is shutting down"), epoch: types.NoLeaderEpoch})
+	p.abandon(errNotLeader("the broker is shutting down"))
+	p.moved.fire()
+	l := p.log
+	p.log, p.deleted = nil, true
+	if p.offline != nil {
+		l.CloseUnclean()
+		return p.offline
+	}
+	return l.Close()
+}

@@ -1,0 +1,204 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+
+	"tidemark/internal/assert"
+	"tidemark/internal/broker/api"
+	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/telemetry"
+	"tidemark/internal/wire"
+)
+
+// environment is what partitions need of their node, the same for all of them.
+type environment struct {
+	nodeID    types.BrokerID
+	now       func() types.Millis
+	logger    *slog.Logger
+	metrics   *telemetry.Metrics
+	keeper    log.Keeper // the vault; nil drops what cuts remove (tests only)
+	flushAcks bool       // log.flush.acks
+}
+
+// Partition is one replica on this node. Its exported methods may be called
+// from any goroutine; what changes it runs on its shard.
+//
+// The object outlives its leadership: whoever holds it after the loss gets
+// NOT_LEADER_OR_FOLLOWER, after the topic's deletion UNKNOWN_TOPIC_OR_PARTITION.
+type Partition struct {
+	env   *environment
+	shard *shard
+	id    types.TopicID
+	tp    types.TopicPartition
+
+	// serving is what readers and writers look at first: whether this node may
+	// answer now, and as what. The owner replaces it as a whole.
+	serving atomic.Pointer[serving]
+	moved   progress
+
+	// The rest belongs to the shard.
+
+	dir        *logDir
+	log        *log.Log
+	topic      config.Topic
+	record     *meta.PartitionRecord
+	revision   meta.Revision
+	leading    bool  // R10: the image says leader = me, in my present registration
+	assigned   int32 // leader epoch that R3 was done for, -1: none
+	held       bool  // Owned.Hold
+	offline    error
+	deleted    bool
+	waiting    []*appendOp // acks=all appends that wait for the high watermark, by offset
+	commitDue  bool        // in the shard's dirty list
+	view       log.View    // as last published
+	checkpoint *appliedCheckpoint
+}
+
+// serving is what this node may do for a partition right now. It never changes.
+type serving struct {
+	// err is what every request gets; nil if this node serves the partition as its leader.
+	err   error
+	log   *log.Log // nil before the log was opened
+	epoch types.LeaderEpoch
+	// mirror names the mirror that alone may write; "" if clients may.
+	mirror string
+	// readOnly: not writable though no mirror is named.
+	readOnly bool
+	minISR   bool // the ISR has its minimum: acks=all is taken
+	deletes  bool // cleanup.policy has delete
+}
+
+func errNotLeader(why string) error {
+	return wire.Errorf(wire.ErrNotLeaderOrFollower, "%s", why)
+}
+
+func newPartition(env *environment, s *shard, id types.TopicID, tp types.TopicPartition, dir *logDir) *Partition {
+	p := &Partition{env: env, shard: s, id: id, tp: tp, dir: dir, assigned: -1}
+	p.serving.Store(&serving{err: errNotLeader("the partition is being opened"), epoch: types.NoLeaderEpoch})
+	return p
+}
+
+// TopicID implements api.Partition.
+func (p *Partition) TopicID() types.TopicID { return p.id }
+
+// Name implements api.Partition.
+func (p *Partition) Name() types.TopicPartition { return p.tp }
+
+// OnProgress implements api.Partition.
+func (p *Partition) OnProgress(f func()) (cancel func()) { return p.moved.subscribe(f) }
+
+// View gives the log as it is now; false if it isn't open.
+func (p *Partition) View() (log.View, bool) {
+	s := p.serving.Load()
+	if s.log == nil {
+		return log.View{}, false
+	}
+	return s.log.View(), true
+}
+
+// LeaderEpoch gives the epoch in which this node serves the partition, and why
+// it doesn't if it doesn't.
+func (p *Partition) LeaderEpoch() (types.LeaderEpoch, error) {
+	s := p.serving.Load()
+	return s.epoch, s.err
+}
+
+// Log gives the open log for reading (methods marked R); nil if it isn't open.
+func (p *Partition) Log() *log.Log { return p.serving.Load().log }
+
+// errNoOutcome marks an event that was lost to the shutdown.
+var errNoOutcome = errors.Join(errStopped, errors.New("the event may or may not have run"))
+
+// Do runs f on the shard that owns the partition and waits for it. f must not
+// block on anything but the partition's own disk: every other partition of the shard waits for it.
+// After a context's end f may still run.
+//
+// When f has returned, whatever it did to the log or to the hold is looked at:
+// the high watermark moves (R14), waiting appends and fetches are told.
+// An error of f is passed on.
+func (p *Partition) Do(ctx context.Context, f func(o *Owned) error) error {
+	result := make(chan error, 1)
+	err := p.shard.send(ctx, event{p: p, f: func() {
+		err := errors.New("the partition failed while it ran")
+		defer func() { result <- err }()
+		if p.deleted {
+			err = wire.Errorf(wire.ErrUnknownTopicOrPartition, "%s was deleted", p.tp)
+			return
+		}
+		if p.offline != nil {
+			err = p.offline
+			return
+		}
+		err = f(&Owned{p: p})
+		p.refresh()
+	}})
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.shard.done:
+	}
+	select {
+	case err := <-result:
+		return err
+	default:
+		return errNoOutcome
+	}
+}
+
+// Owned is a partition in the hands of its owner: valid only inside the function
+// that Do runs, and only on its goroutine.
+type Owned struct{ p *Partition }
+
+// Log is the partition's log; its methods marked W may be called. It is nil if
+// the log could not be opened (then Do fails before f runs).
+func (o *Owned) Log() *log.Log { return o.p.log }
+
+// Record is the partition record that the image showed last, and its mod
+// revision; the record must not be changed.
+func (o *Owned) Record() (*meta.PartitionRecord, meta.Revision) { return o.p.record, o.p.revision }
+
+// Leading reports R10 without R19: the record names this node, in its present
+// registration, as the leader.
+func (o *Owned) Leading() bool { return o.p.leading }
+
+// Serving reports whether clients are answered (R10 and R19, no hold).
+func (o *Owned) Serving() bool { return o.p.serving.Load().err == nil }
+
+// Topic is the topic's effective configuration.
+func (o *Owned) Topic() config.Topic { return o.p.topic }
+
+// Hold stops (true) or allows (false) answering clients, beside R10 and R19. A
+// mirror holds the partition before it proposes R20's transaction and lets go
+// after the cut: in the new epoch nobody may read what the cut will take.
+func (o *Owned) Hold(held bool) { o.p.held = held }
+
+// Refresh does at once what Do does after f has returned.
+func (o *Owned) Refresh() { o.p.refresh() }
+
+// goOffline ends the partition's service on this node for good (DESIGN §3); it
+// comes back with a restart.
+func (p *Partition) goOffline(cause error) {
+	if p.offline != nil || p.deleted {
+		return
+	}
+	p.offline = wire.Errorf(wire.ErrKafkaStorageError, "%s is offline: %v", p.tp, cause)
+	p.publish()
+	var broken *assert.Error
+	if p.dir != nil && !errors.As(cause, &broken) && errors.Is(cause, log.ErrOffline) {
+		p.dir.fail(cause)
+	}
+}
+
+// interface checks: the handlers see partitions through these.
+var _ api.Partition = (*Partition)(nil)

@@ -1,0 +1,44 @@
+package broker
+
+import (
+	"context"
+	"sync"
+
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// producerIDBlock is how many ids one transaction takes (Kafka's block size).
+const producerIDBlock = 1000
+
+// producerIDs hands out producer ids from blocks of this cluster's range (R30).
+// What a stopped broker had left of its block is never used.
+type producerIDs struct {
+	b *Broker
+
+	mu    sync.Mutex // guards the following; held across the transaction: all callers need its outcome
+	block control.ProducerIDBlock
+	used  int
+}
+
+// Next implements api.ProducerIDs.
+func (s *producerIDs) Next(ctx context.Context) (types.ProducerID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used == s.block.Size {
+		var block control.ProducerIDBlock
+		err := s.b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) {
+			plan, next, err := control.AllocateProducerIDs(i, random31(), producerIDBlock, s.b.me())
+			block = next
+			return []meta.Plan{plan}, err
+		})
+		if err != nil {
+			return types.NoProducer, err
+		}
+		s.block, s.used = block, 0
+	}
+	id := s.block.First + types.ProducerID(s.used)
+	s.used++
+	return id, nil
+}

@@ -1,0 +1,198 @@
+package broker
+
+import (
+	"fmt"
+
+	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/wire"
+)
+
+// shown takes what the image says about the partition now: its record (nil: it
+// can't be read), the topic's configuration, and whether this node leads it (R10).
+// It runs on the shard.
+func (p *Partition) shown(rec *meta.PartitionRecord, rev meta.Revision, topic config.Topic, leading bool) {
+	if p.deleted || p.offline != nil || p.log == nil {
+		return
+	}
+	changed := p.record == nil || rec == nil || p.record.LeaderEpoch != rec.LeaderEpoch || p.leading != leading
+	p.record, p.revision, p.leading = rec, rev, leading && rec != nil
+	if p.topic != topic {
+		p.topic = topic
+		p.log.UpdateConfig(logConfig(topic))
+	}
+	if changed {
+		p.abandon(errNotLeader(fmt.Sprintf("%s has a new leader epoch", p.tp)))
+		p.assigned = -1
+	}
+	if err := p.prepare(); err != nil {
+		p.env.logger.Error("partition can't be served", "partition", p.tp.String(), "err", err)
+	}
+	p.refresh()
+}
+
+// prepare does what must be done before the node answers in this leader epoch:
+// R19's first cut, R3's entry, R23's markers. A mirror's cuts are made by its
+// driver: its partitions are served once the checkpoint says that nothing is owed.
+func (p *Partition) prepare() error {
+	if !p.leading || p.assigned == int32(p.record.LeaderEpoch) {
+		return nil
+	}
+	if !p.record.Writable {
+		return p.prepareMirror()
+	}
+	if err := p.firstCut(); err != nil {
+		return err
+	}
+	if err := p.log.AssignEpoch(p.record.LeaderEpoch); err != nil {
+		return p.storageFault(err)
+	}
+	if err := p.abortOlderTransactions(); err != nil {
+		return p.storageFault(err)
+	}
+	p.tellLoss()
+	p.assigned = int32(p.record.LeaderEpoch)
+	if p.env.flushAcks {
+		return p.flush()
+	}
+	return nil
+}
+
+// prepareMirror readies a partition that only a mirror writes (R6: no entry of its own).
+func (p *Partition) prepareMirror() error {
+	if err := p.log.BecomeFollower(); err != nil {
+		return p.storageFault(err)
+	}
+	p.assigned = int32(p.record.LeaderEpoch)
+	return nil
+}
+
+// abortOlderTransactions ends what a promotion left open (R23). Transactions
+// opened before it are aborted before the first client write, so whenever one is
+// still open, no client has written since.
+func (p *Partition) abortOlderTransactions() error {
+	n := len(p.record.Promotions)
+	if n == 0 {
+		return nil
+	}
+	promoted := p.record.Promotions[n-1]
+	for _, t := range p.log.OpenTransactions() {
+		if t.FirstOffset >= promoted.LogEnd {
+			continue
+		}
+		aborted, err := p.log.AbortOpenTransactions(p.record.LeaderEpoch, p.env.now())
+		if err == nil {
+			p.env.logger.Info("transactions left open at the promotion were aborted", "partition", p.tp.String(), "count", len(aborted))
+		}
+		return err
+	}
+	return nil
+}
+
+// tellLoss says what is missing if this leader's log is shorter than the promoted one's (R23).
+func (p *Partition) tellLoss() {
+	n := len(p.record.Promotions)
+	if n == 0 {
+		return
+	}
+	promoted := p.record.Promotions[n-1]
+	if end := p.log.View().LogEnd; end < promoted.LogEnd {
+		p.env.logger.Error("records that the promotion found are lost", "partition", p.tp.String(),
+			"from", end, "to", promoted.LogEnd, "promotedEpoch", promoted.PromotedEpoch)
+	}
+}
+
+// refresh moves the high watermark (R14), publishes what this node serves, and
+// tells whoever waits. It runs on the shard, after every change.
+func (p *Partition) refresh() {
+	if p.log == nil || p.deleted {
+		return
+	}
+	v := p.log.View()
+	if v.Offline != nil {
+		p.goOffline(v.Offline)
+		return
+	}
+	if hw := p.highWatermark(v); hw > v.HighWatermark {
+		v = p.log.SetHighWatermark(hw)
+	}
+	republished := p.publish()
+	p.settle(v.HighWatermark)
+	if republished || v.HighWatermark != p.view.HighWatermark || v.LastStable != p.view.LastStable || v.LogStart != p.view.LogStart || v.LogEnd != p.view.LogEnd {
+		p.view = v
+		p.moved.fire()
+	}
+}
+
+// highWatermark is how far the mark may go (R14). With log.flush.acks nothing
+// counts as replicated before it is synced.
+func (p *Partition) highWatermark(v log.View) types.Offset {
+	if !p.leading || p.assigned != int32(p.record.LeaderEpoch) || len(p.record.ISR) < p.record.MinISR {
+		return v.HighWatermark
+	}
+	if p.env.flushAcks && p.record.Writable {
+		return min(v.LogEnd, v.RecoveryPoint)
+	}
+	return v.LogEnd
+}
+
+// publish replaces the serving state if it has changed.
+func (p *Partition) publish() bool {
+	next := p.computeServing()
+	old := p.serving.Load()
+	if *old == *next {
+		return false
+	}
+	p.serving.Store(next)
+	if next.err != nil {
+		p.abandon(next.err)
+	}
+	return true
+}
+
+func (p *Partition) computeServing() *serving {
+	s := &serving{log: p.log, epoch: types.NoLeaderEpoch}
+	if p.record != nil {
+		s.epoch = p.record.LeaderEpoch
+		s.minISR = len(p.record.ISR) >= p.record.MinISR
+		s.readOnly = !p.record.Writable
+		if p.record.Mirror != nil && !p.record.Writable {
+			s.mirror = p.record.Mirror.Name
+		}
+	}
+	s.deletes = p.topic.Delete
+	s.err = p.refusal()
+	return s
+}
+
+var (
+	errDeleted    = wire.Errorf(wire.ErrUnknownTopicOrPartition, "the topic was deleted")
+	errNoRecord   = wire.Errorf(wire.ErrKafkaStorageError, "the partition's metadata can't be read")
+	errNotLeading = errNotLeader("this broker doesn't lead the partition")
+	errOwesCut    = errNotLeader("the partition's history is being aligned")
+	errHeld       = errNotLeader("the partition's history is being cut")
+)
+
+// refusal says why clients aren't answered, nil if they are.
+func (p *Partition) refusal() error {
+	switch {
+	case p.deleted:
+		return errDeleted
+	case p.offline != nil:
+		return p.offline
+	case p.record == nil:
+		return errNoRecord
+	case !p.leading:
+		return errNotLeading
+	case p.assigned != int32(p.record.LeaderEpoch):
+		return errOwesCut
+	case p.held:
+		return errHeld
+	case !p.record.Writable && p.owesCut():
+		return errOwesCut
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,99 @@
+package broker
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/core/types"
+	"tidemark/internal/telemetry"
+	"tidemark/internal/wire"
+)
+
+// served is the broker as the handlers see its partitions (api.Partitions).
+type served Broker
+
+// Get implements api.Partitions.
+func (s *served) Get(id types.TopicID, number int32) (api.Partition, error) {
+	p, err := (*Broker)(s).get(id, number)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// LogDirs implements api.Partitions.
+func (s *served) LogDirs() []api.LogDir {
+	b := (*Broker)(s)
+	out := make([]api.LogDir, len(b.dirs))
+	index := make(map[*logDir]int, len(b.dirs))
+	for i, d := range b.dirs {
+		out[i] = api.LogDir{Path: d.path, TotalBytes: -1, UsableBytes: -1}
+		index[d] = i
+		if d.failure() != nil {
+			out[i].Err = wire.ErrKafkaStorageError
+			continue
+		}
+		if free, err := d.fs.FreeBytes(d.path); err == nil {
+			out[i].UsableBytes = free
+		}
+	}
+	for p := range b.Partitions() {
+		v, ok := p.View()
+		if i, known := index[p.dir]; ok && known {
+			out[i].Partitions = append(out[i].Partitions, api.LogDirPartition{
+				TopicPartition: p.tp, SizeBytes: v.Size, OffsetLag: max(0, int64(v.HighWatermark-v.LogEnd)),
+			})
+		}
+	}
+	return out
+}
+
+// apiMetrics counts what goes through the handlers, with the counters of each topic at hand.
+type apiMetrics struct {
+	m      *telemetry.Metrics
+	topics sync.Map // topic → *topicCounters
+}
+
+type topicCounters struct{ produces, fetches, messages, bytesIn, bytesOut prometheus.Counter }
+
+func newAPIMetrics(m *telemetry.Metrics) *apiMetrics { return &apiMetrics{m: m} }
+
+func (a *apiMetrics) of(topic string) *topicCounters {
+	if c, ok := a.topics.Load(topic); ok {
+		return c.(*topicCounters)
+	}
+	t := a.m.Topics
+	c := &topicCounters{
+		produces: t.ProduceRequests.WithLabelValues(topic), fetches: t.FetchRequests.WithLabelValues(topic),
+		messages: t.MessagesIn.WithLabelValues(topic), bytesIn: t.BytesIn.WithLabelValues(topic), bytesOut: t.BytesOut.WithLabelValues(topic),
+	}
+	a.topics.Store(topic, c)
+	return c
+}
+
+// Produced implements api.Metrics.
+func (a *apiMetrics) Produced(topic string, bytes, records int) {
+	c := a.of(topic)
+	c.produces.Inc()
+	c.bytesIn.Add(float64(bytes))
+	c.messages.Add(float64(records))
+}
+
+// Fetched implements api.Metrics.
+func (a *apiMetrics) Fetched(topic string, bytes int) {
+	c := a.of(topic)
+	c.fetches.Inc()
+	c.bytesOut.Add(float64(bytes))
+}
+
+// Failed implements api.Metrics.
+func (a *apiMetrics) Failed(key wire.Key, code wire.ErrCode) {
+	switch key {
+	case wire.KeyProduce:
+		a.m.Topics.FailedProduce.WithLabelValues(code.String()).Inc()
+	case wire.KeyFetch:
+		a.m.Topics.FailedFetch.WithLabelValues(code.String()).Inc()
+	}
+}

@@ -1,0 +1,190 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
+	"tidemark/internal/metastore/embed"
+	"tidemark/internal/metastore/etcd"
+)
+
+// openStore starts or reaches the metadata store.
+func (b *Broker) openStore(ctx context.Context) error {
+	if b.opts.Store != nil {
+		b.store, b.closeMeta = b.opts.Store, func() error { return nil }
+		return nil
+	}
+	if hosts, ok := strings.CutPrefix(b.cfg.Metadata, "etcd://"); ok {
+		s, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: strings.Split(hosts, ","), Logger: b.logger})
+		if err != nil {
+			return err
+		}
+		b.store, b.closeMeta = s, s.Close
+		return nil
+	}
+	dir := b.cfg.MetadataDir
+	if dir == "" {
+		dir = filepath.Join(b.dirs[0].path, metadataFolder)
+	}
+	s, err := embed.Start(ctx, embed.Options{Dir: dir, Name: fmt.Sprintf("node-%d", b.cfg.NodeID), Logger: b.logger})
+	if err != nil {
+		return err
+	}
+	b.store, b.closeMeta = s.Store(), s.Close
+	return nil
+}
+
+// readImage makes the cluster's record at the first start and begins the one watch (R9).
+func (b *Broker) readImage(ctx context.Context) error {
+	key := meta.KeysOf(b.clusterID).Cluster()
+	record := meta.ClusterRecord{ID: b.clusterID, CreatedAt: b.opts.Now()}
+	kv, _, err := b.store.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	if kv.ModRevision == 0 {
+		if err := b.refuseLostMetadata(); err != nil {
+			return err
+		}
+		plan := meta.Plan{Why: "make the cluster", If: []meta.Compare{meta.Absent(key)}, Then: []meta.Op{meta.Put(key, record.Encode())}}
+		if _, err := metastore.Commit(ctx, b.store, plan); err != nil && !errors.Is(err, metastore.ErrRefused) {
+			return err
+		}
+	}
+	v, _, err := newViewer(ctx, b.store, b.clusterID, b.logger)
+	if err != nil {
+		return err
+	}
+	for f := range v.current().Faults() {
+		b.logger.Error("metadata can't be read", "err", f)
+	}
+	v.broken = b.fail
+	b.view = v
+	b.lease = &registration{began: time.Now()}
+	return nil
+}
+
+// refuseLostMetadata stops a node whose folders hold partitions while the store
+// knows nothing of the cluster: serving them as strays would throw them away.
+func (b *Broker) refuseLostMetadata() error {
+	for _, d := range b.dirs {
+		for name := range d.found {
+			if _, ok := folderPartition(name); ok {
+				return &DirRefused{Dir: d.path, Reason: fmt.Sprintf(
+					"it holds partitions (%s, ...) but the metadata store knows nothing of cluster %s; restore the metadata, or start with an empty folder", name, b.clusterID)}
+			}
+		}
+	}
+	return nil
+}
+
+// openPartitions starts the shards and opens the logs of everything in the image, many at a time.
+func (b *Broker) openPartitions(ctx context.Context) error {
+	for range b.cfg.NumShards {
+		b.shards = append(b.shards, newShard(b.logger))
+	}
+	b.chores = newChores(b)
+	b.topics = &topics{b: b}
+	b.ids = &producerIDs{b: b}
+	image := b.view.current()
+	for p := range image.Partitions() {
+		b.showPartition(image, p)
+	}
+	b.clearFolders(image)
+	b.view.before, b.view.after = b.imageComing, b.imageChanged
+	b.work.Go(func() { b.view.run(b.ctx) })
+	return nil
+}
+
+// clearFolders deals with folders that no partition of the image owns: those
+// renamed for deletion go; strays of topics that the store knows nothing about are set aside.
+func (b *Broker) clearFolders(image *meta.Image) {
+	for _, d := range b.dirs {
+		for name := range d.found {
+			switch {
+			case strings.HasSuffix(name, deleteSuffix):
+				b.chores.removeLater(d, filepath.Join(d.path, name), 0)
+			case strings.HasSuffix(name, straySuffix):
+				b.logger.Warn("stray folder is kept; remove it when it isn't needed", "folder", filepath.Join(d.path, name))
+			default:
+				b.clearFolder(image, d, name)
+			}
+		}
+	}
+}
+
+func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
+	tp, ok := folderPartition(name)
+	if !ok {
+		return
+	}
+	if t, known := image.TopicByName(tp.Topic); known && tp.Partition < t.Record.Partitions {
+		return
+	}
+	if _, named := image.NameEntry(tp.Topic); named {
+		return // the topic's record can't be read: leave its data alone
+	}
+	suffix := straySuffix
+	if image.Revision() >= d.seenRevision() {
+		suffix = deleteSuffix // the metadata is newer than this folder: the topic was deleted
+	}
+	if err := d.setAside(name, suffix); err != nil {
+		b.logger.Error("stray folder can't be renamed", "folder", name, "err", err)
+		return
+	}
+	b.logger.Warn("folder of a topic that doesn't exist was set aside", "folder", name, "suffix", suffix)
+}
+
+// startServices starts what clients see, and opens the gate.
+func (b *Broker) startServices(ctx context.Context) error {
+	b.groups = coordinator.New(coordinator.Options{
+		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics,
+		LogEnd: b.logEnd, Logger: b.logger, Now: b.opts.Now,
+	})
+	image := b.Image()
+	if t, ok := image.TopicByName(coordinator.OffsetsTopic); ok {
+		for p := range image.PartitionsOf(t.ID) {
+			b.showCoordinator(image, p)
+		}
+	}
+	b.startChores()
+	b.gate.release(api.NewServer(b.apiDeps()))
+	return ctx.Err()
+}
+
+func (b *Broker) apiDeps() api.Deps {
+	return api.Deps{
+		Image: b.Image, Settings: b.apiSettings, ClusterID: b.clusterID, NodeID: b.cfg.NodeID, Logger: b.logger, Now: b.opts.Now,
+		Partitions: (*served)(b), Topics: b.topics, Groups: b.groups, ProducerIDs: b.ids, Metrics: newAPIMetrics(b.metrics),
+	}
+}
+
+func (b *Broker) apiSettings() api.Settings {
+	c := b.cfg
+	return api.Settings{
+		AutoCreateTopics: c.AutoCreateTopicsEnable, DeleteTopics: c.DeleteTopicEnable, DefaultPartitions: c.NumPartitions,
+		DefaultReplicationFactor: c.DefaultReplicationFactor, FetchMaxBytes: int(c.FetchMaxBytes),
+		FetchSessionSlots: int(c.FetchSessionCacheSlots), FetchSessionIdle: 2 * time.Minute, MaxPartitionsPerDescribe: 2000,
+	}
+}
+
+// logEnd is the log end of a partition that this node holds, leading it or not.
+func (b *Broker) logEnd(id types.TopicID, number int32) (types.Offset, bool) {
+	p, ok := b.Partition(id, number)
+	if !ok {
+		return 0, false
+	}
+	v, ok := p.View()
+	return v.LogEnd, ok
+}
+
+func (b *Broker) openVault(context.Context) error { return nil }

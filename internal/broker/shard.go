@@ -1,0 +1,156 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"tidemark/internal/assert"
+)
+
+// errStopped is what events get that come after their shard was stopped.
+var errStopped = errors.New("the broker is shutting down")
+
+// shardQueueEvents bounds the events waiting for a shard. A full queue makes the sender wait:
+// appends are the bulk of them, and a client that waits is the right answer to a slow disk.
+const shardQueueEvents = 1024
+
+// shardRoundEvents bounds how many events one round takes before its group commit.
+const shardRoundEvents = 256
+
+// event is work for the owner of one partition: an append, or a function.
+type event struct {
+	p  *Partition
+	op *appendOp
+	f  func()
+}
+
+// shard is one goroutine that owns many partitions. Its events run one at a
+// time in the order of arrival; events of one partition therefore never run at once.
+//
+// A round takes what is waiting, runs it, and then syncs each partition whose
+// acks=all answers wait for the disk (log.flush.acks): one sync pays for all
+// appends of the round.
+type shard struct {
+	queue chan event
+	stop  chan struct{} // closed: take no new events
+	done  chan struct{} // closed: the goroutine has ended
+	once  sync.Once
+	log   *slog.Logger
+
+	dirty []*Partition // partitions to sync at the end of this round
+}
+
+func newShard(l *slog.Logger) *shard {
+	return newShardSized(l, shardQueueEvents)
+}
+
+func newShardSized(l *slog.Logger, events int) *shard {
+	s := &shard{queue: make(chan event, events), stop: make(chan struct{}), done: make(chan struct{}), log: l}
+	go s.run()
+	return s
+}
+
+// send queues an event, waiting for room. After an error the event will never run.
+func (s *shard) send(ctx context.Context, e event) error {
+	select {
+	case <-s.stop:
+		return errStopped
+	default:
+	}
+	select {
+	case s.queue <- e:
+		return nil
+	case <-s.stop:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// close stops the shard once what is queued has run, and waits for it.
+func (s *shard) close() {
+	s.once.Do(func() { close(s.stop) })
+	<-s.done
+}
+
+func (s *shard) run() {
+	defer close(s.done)
+	for {
+		select {
+		case e := <-s.queue:
+			s.round(e)
+		case <-s.stop:
+			s.drain()
+			return
+		}
+	}
+}
+
+// drain runs what is still queued. A sender that raced with stop may add one
+// more event right after; send's waiters look at done as well (see Partition.Do).
+func (s *shard) drain() {
+	for {
+		select {
+		case e := <-s.queue:
+			s.round(e)
+		default:
+			return
+		}
+	}
+}
+
+// round runs a first event and what waits behind it, then the group commit.
+func (s *shard) round(e event) {
+	for n := 1; ; n++ {
+		s.handle(e)
+		if n == shardRoundEvents {
+			break
+		}
+		select {
+		case e = <-s.queue:
+			continue
+		default:
+		}
+		break
+	}
+	for _, p := range s.dirty {
+		s.guard(p, p.groupCommit)
+	}
+	clear(s.dirty)
+	s.dirty = s.dirty[:0]
+}
+
+func (s *shard) handle(e event) {
+	s.guard(e.p, func() {
+		if e.op != nil {
+			e.p.runAppend(e.op)
+			return
+		}
+		e.f()
+	})
+}
+
+// guard runs f and takes the partition offline if it panics.
+func (s *shard) guard(p *Partition, f func()) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		err, ok := r.(error)
+		if !ok {
+			err = fmt.Errorf("%v", r)
+		}
+		var broken *assert.Error
+		if !errors.As(err, &broken) {
+			err = fmt.Errorf("panic: %w", err)
+		}
+		s.log.Error("partition goes offline", "partition", p.tp.String(), "err", err, "stack", string(debug.Stack()))
+		p.goOffline(err)
+	}()
+	f()
+}

@@ -1,0 +1,306 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/config"
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// topics changes topics by metadata transactions (api.Topics). A change is done
+// when this node's image shows it and its partitions have been told.
+type topics struct{ b *Broker }
+
+// Create implements api.Topics.
+func (t *topics) Create(ctx context.Context, r api.CreateTopic) (api.CreatedTopic, error) {
+	if err := checkTopicName(r.Name); err != nil {
+		return api.CreatedTopic{}, err
+	}
+	configs := make(map[string]string, len(r.Configs))
+	for k, v := range r.Configs {
+		if v != nil {
+			configs[k] = *v
+		}
+	}
+	if err := config.ValidateTopic(configs); err != nil {
+		return api.CreatedTopic{}, wire.Errorf(wire.ErrInvalidConfig, "%s", plainText(err))
+	}
+	req, err := t.createRequest(r, configs)
+	if err != nil {
+		return api.CreatedTopic{}, err
+	}
+	made := api.CreatedTopic{Partitions: req.Partitions, ReplicationFactor: int16(req.ReplicationFactor), Configs: t.entries(configs, nil)}
+	if r.ValidateOnly {
+		_, err := control.CreateTopic(t.b.Image(), req, t.b.me(), t.b.limits())
+		return made, topicFault(err)
+	}
+	err = t.b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) { return control.CreateTopic(i, req, t.b.me(), t.b.limits()) })
+	if err != nil {
+		return api.CreatedTopic{}, topicFault(err)
+	}
+	made.ID = req.ID
+	t.awaitServed(ctx, req.ID)
+	return made, nil
+}
+
+func (t *topics) createRequest(r api.CreateTopic, configs map[string]string) (control.CreateTopicRequest, error) {
+	effective := t.b.cfg.Topic(configs)
+	req := control.CreateTopicRequest{
+		Name: r.Name, ID: freshTopicID(), Partitions: r.Partitions, ReplicationFactor: int(r.ReplicationFactor),
+		Configs: configs, MinISR: int(effective.MinInsyncReplicas), Internal: strings.HasPrefix(r.Name, "__"), TimelineID: freshID(),
+	}
+	if len(r.Assignments) > 0 {
+		if r.Partitions != -1 || r.ReplicationFactor != -1 {
+			return req, wire.Errorf(wire.ErrInvalidRequest, "A topic with replica assignments must not say partitions or replication factor.")
+		}
+		req.Assignment = make([][]types.BrokerID, len(r.Assignments))
+		for n, replicas := range r.Assignments {
+			if n < 0 || int(n) >= len(req.Assignment) {
+				return req, wire.Errorf(wire.ErrInvalidReplicaAssignment, "Partitions must be assigned from 0 without a gap.")
+			}
+			req.Assignment[n] = replicas
+		}
+		req.Partitions = int32(len(req.Assignment))
+		req.ReplicationFactor = len(req.Assignment[0])
+		return req, nil
+	}
+	if req.Partitions == -1 {
+		req.Partitions = t.b.cfg.NumPartitions
+	}
+	if req.ReplicationFactor == -1 {
+		req.ReplicationFactor = int(t.b.cfg.DefaultReplicationFactor)
+	}
+	switch {
+	case req.Partitions < 1:
+		return req, wire.Errorf(wire.ErrInvalidPartitions, "Number of partitions must be at least 1, not %d.", r.Partitions)
+	case req.Partitions > t.b.cfg.CreateTopicPolicyMaxPerReq:
+		return req, wire.Errorf(wire.ErrPolicyViolation, "Number of partitions must be at most %d (create.topics.max.partitions.per.request).", t.b.cfg.CreateTopicPolicyMaxPerReq)
+	case req.ReplicationFactor < 1:
+		return req, wire.Errorf(wire.ErrInvalidReplicationFactor, "Replication factor must be at least 1, not %d.", r.ReplicationFactor)
+	}
+	return req, nil
+}
+
+// awaitServed waits until this node's partitions of a topic have taken the image
+// that shows them, so that the client's next request finds them.
+func (t *topics) awaitServed(ctx context.Context, id types.TopicID) {
+	for e := range t.b.Image().PartitionsOf(id) {
+		if p, ok := t.b.Partition(id, e.ID.Number); ok {
+			_ = p.Do(ctx, func(*Owned) error { return nil }) // an error shows at the first request
+		}
+	}
+}
+
+// Delete implements api.Topics.
+func (t *topics) Delete(ctx context.Context, id types.TopicID) error {
+	return topicFault(t.b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) {
+		topic, ok := i.Topic(id)
+		if !ok {
+			return nil, wire.ErrUnknownTopicID
+		}
+		if err := t.refuseMirrored(i, topic, "deleted"); err != nil {
+			return nil, err
+		}
+		p, err := control.DeleteTopic(i, id, t.b.me())
+		return []meta.Plan{p}, err
+	}))
+}
+
+// refuseMirrored protects what a mirror writes.
+func (t *topics) refuseMirrored(i *meta.Image, topic *meta.Topic, what string) error {
+	for p := range i.PartitionsOf(topic.ID) {
+		if p.Record != nil && p.Record.Mirror != nil && !p.Record.Writable {
+			return wire.Errorf(wire.ErrPolicyViolation, "Topic %s can't be %s: mirror %q copies it; fail the mirror over first.", topic.Record.Name, what, p.Record.Mirror.Name)
+		}
+	}
+	return nil
+}
+
+// AddPartitions implements api.Topics.
+func (t *topics) AddPartitions(ctx context.Context, r api.AddPartitions) error {
+	var id types.TopicID
+	build := func(i *meta.Image) ([]meta.Plan, error) {
+		topic, ok := i.TopicByName(r.Topic)
+		if !ok {
+			return nil, wire.Errorf(wire.ErrUnknownTopicOrPartition, "Topic %s doesn't exist.", r.Topic)
+		}
+		if err := t.refuseMirrored(i, topic, "given partitions"); err != nil {
+			return nil, err
+		}
+		if r.Count <= topic.Record.Partitions {
+			return nil, wire.Errorf(wire.ErrInvalidPartitions, "Topic %s has %d partitions already; the new count %d must be higher.", r.Topic, topic.Record.Partitions, r.Count)
+		}
+		id = topic.ID
+		return control.CreatePartitions(i, control.CreatePartitionsRequest{
+			Topic: id, Count: r.Count, Assignment: r.Assignments, TimelineID: freshID(),
+			MinISR: int(t.b.cfg.Topic(topic.Record.Configs).MinInsyncReplicas),
+		}, t.b.me(), t.b.limits())
+	}
+	if r.ValidateOnly {
+		_, err := build(t.b.Image())
+		return topicFault(err)
+	}
+	if err := t.b.plan(ctx, build); err != nil {
+		return topicFault(err)
+	}
+	t.awaitServed(ctx, id)
+	return nil
+}
+
+// topicFault turns a refusal of core/control into the code of Kafka's.
+func topicFault(err error) error {
+	if err == nil || wire.CodeOf(err) != wire.ErrUnknownServerError {
+		return err
+	}
+	return err
+}
+
+// checkTopicName is Kafka's rule for names.
+func checkTopicName(name string) error {
+	const longest = 249
+	switch {
+	case name == "":
+		return wire.Errorf(wire.ErrInvalidTopic, "Topic name is empty.")
+	case name == "." || name == "..":
+		return wire.Errorf(wire.ErrInvalidTopic, "Topic name can't be %q.", name)
+	case len(name) > longest:
+		return wire.Errorf(wire.ErrInvalidTopic, "Topic name is longer than %d characters.", longest)
+	}
+	for _, c := range []byte(name) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return wire.Errorf(wire.ErrInvalidTopic, "Topic name %q has a character other than ASCII letters, digits, '.', '_' and '-'.", name)
+		}
+	}
+	return nil
+}
+
+// plainText is an error's message without the sentinel in front.
+func plainText(err error) string {
+	return strings.ReplaceAll(err.Error(), config.ErrTopicConfig.Error()+": ", "")
+}
+
+// AlterConfigs implements api.Topics.
+func (t *topics) AlterConfigs(ctx context.Context, r api.ConfigResource, changes []api.ConfigChange, replace, validateOnly bool) error {
+	switch r.Kind {
+	case api.ConfigTopic:
+	case api.ConfigBroker:
+		return wire.Errorf(wire.ErrInvalidRequest, "Broker configs are read from server.properties and flags; they can't be altered at run time.")
+	default:
+		return wire.Errorf(wire.ErrInvalidRequest, "Configs of resource type %d are not served.", r.Kind)
+	}
+	build := func(i *meta.Image) ([]meta.Plan, error) {
+		topic, ok := i.TopicByName(r.Name)
+		if !ok {
+			return nil, wire.Errorf(wire.ErrUnknownTopicOrPartition, "Topic %s doesn't exist.", r.Name)
+		}
+		if err := t.refuseMirrored(i, topic, "given configs"); err != nil {
+			return nil, err
+		}
+		next, err := t.applyChanges(topic.Record.Configs, changes, replace)
+		if err != nil {
+			return nil, err
+		}
+		return control.AlterTopicConfigs(i, topic.ID, next, int(t.b.cfg.Topic(next).MinInsyncReplicas), t.b.me(), t.b.limits())
+	}
+	if validateOnly {
+		_, err := build(t.b.Image())
+		return topicFault(err)
+	}
+	return topicFault(t.b.plan(ctx, build))
+}
+
+// applyChanges gives a topic's configs after the changes, checked.
+func (t *topics) applyChanges(now map[string]string, changes []api.ConfigChange, replace bool) (map[string]string, error) {
+	next := maps.Clone(now)
+	if next == nil || replace {
+		next = make(map[string]string)
+	}
+	for _, c := range changes {
+		if !config.IsTopicConfig(c.Name) {
+			return nil, wire.Errorf(wire.ErrInvalidConfig, "%s", plainText(config.ValidateTopic(map[string]string{c.Name: ""})))
+		}
+		if c.Op != api.ConfigDelete && c.Value == nil {
+			if replace {
+				continue // AlterConfigs: null is the default
+			}
+			return nil, wire.Errorf(wire.ErrInvalidConfig, "Config %s needs a value.", c.Name)
+		}
+		if (c.Op == api.ConfigAppend || c.Op == api.ConfigSubtract) && !config.IsTopicList(c.Name) {
+			return nil, wire.Errorf(wire.ErrInvalidConfig, "Config %s is not a list: nothing can be appended or subtracted.", c.Name)
+		}
+		switch c.Op {
+		case api.ConfigSet:
+			next[c.Name] = *c.Value
+		case api.ConfigDelete:
+			delete(next, c.Name)
+		case api.ConfigAppend, api.ConfigSubtract:
+			next[c.Name] = config.EditList(t.b.cfg.TopicText(next, c.Name), *c.Value, c.Op == api.ConfigAppend)
+		default:
+			return nil, wire.Errorf(wire.ErrInvalidRequest, "Unknown operation %d on config %s.", c.Op, c.Name)
+		}
+	}
+	if err := config.ValidateTopic(next); err != nil {
+		return nil, wire.Errorf(wire.ErrInvalidConfig, "%s", plainText(err))
+	}
+	return next, nil
+}
+
+// DescribeConfigs implements api.Topics.
+func (t *topics) DescribeConfigs(_ context.Context, r api.ConfigResource, names []string) ([]api.ConfigEntry, error) {
+	switch r.Kind {
+	case api.ConfigTopic:
+		topic, ok := t.b.Image().TopicByName(r.Name)
+		if !ok {
+			return nil, wire.Errorf(wire.ErrUnknownTopicOrPartition, "Topic %s doesn't exist.", r.Name)
+		}
+		return t.entries(topic.Record.Configs, names), nil
+	case api.ConfigBroker:
+		if r.Name == "" {
+			return nil, nil // the default of all brokers: nothing is set dynamically
+		}
+		if r.Name != fmt.Sprint(t.b.cfg.NodeID) {
+			return nil, wire.Errorf(wire.ErrInvalidRequest, "Unexpected broker id, expected %d, but received %s.", t.b.cfg.NodeID, r.Name)
+		}
+		return apiEntries(t.b.cfg.DescribeBroker(), names), nil
+	default:
+		return nil, wire.Errorf(wire.ErrInvalidRequest, "Configs of resource type %d are not served.", r.Kind)
+	}
+}
+
+func (t *topics) entries(configs map[string]string, names []string) []api.ConfigEntry {
+	return apiEntries(t.b.cfg.DescribeTopic(configs), names)
+}
+
+func apiEntries(entries []config.Entry, names []string) []api.ConfigEntry {
+	var wanted map[string]bool
+	if names != nil {
+		wanted = make(map[string]bool, len(names))
+		for _, n := range names {
+			wanted[n] = true
+		}
+	}
+	out := make([]api.ConfigEntry, 0, len(entries))
+	for _, e := range entries {
+		if wanted != nil && !wanted[e.Name] {
+			continue
+		}
+		c := api.ConfigEntry{
+			Name: e.Name, Source: api.ConfigSource(e.Source), Type: api.ConfigType(e.Kind), ReadOnly: e.ReadOnly, Sensitive: e.Sensitive, Documentation: e.Doc,
+		}
+		if !e.Sensitive {
+			c.Value = &e.Value
+		}
+		for _, s := range e.Synonyms {
+			c.Synonyms = append(c.Synonyms, api.ConfigSynonym{Name: s.Name, Value: &s.Value, Source: api.ConfigSource(s.Source)})
+		}
+		out = append(out, c)
+	}
+	return out
+}
