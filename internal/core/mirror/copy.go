@@ -54,7 +54,7 @@ func (p *Partition) judge(now types.Millis, own *Own, ev Fetched, out *Effects) 
 		}
 		p.sessionOver(v.Why, out)
 	case replica.VerdictBroken:
-		p.failWith(trouble{CorruptSource, v.Why}, out)
+		p.failWith(trouble{reason: CorruptSource, detail: v.Why}, out)
 	case replica.VerdictAccept:
 		p.accept(now, own, ev, v, out)
 	}
@@ -76,7 +76,7 @@ func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Ver
 	p.accepted(own, ev, v)
 	p.reply = ev
 	if v.Append == 0 && v.RaiseLogStart <= own.LogStart {
-		p.fetch(own, out)
+		p.next(now, own, out)
 		return
 	}
 	t := p.ask(appending)
@@ -96,7 +96,7 @@ func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Ver
 func (p *Partition) accepted(own *Own, ev Fetched, v replica.Verdict) {
 	p.realignedAt = types.NoLeaderEpoch
 	p.copied, p.facts.Copied, p.givenUp = true, true, givenUp{}
-	p.attempt, p.trouble = 0, trouble{}
+	p.attempt, p.trouble, p.contradictions = 0, trouble{}, 0
 	if v.Append > 0 {
 		p.lag.copied(ev.Bytes, int64(ev.Reply.Batches[v.Append-1].Next-own.LogEnd))
 	}
@@ -104,7 +104,15 @@ func (p *Partition) accepted(own *Own, ev Fetched, v replica.Verdict) {
 
 func (p *Partition) appended(now types.Millis, own *Own, out *Effects) {
 	p.lag.reached(own.LogEnd)
-	_ = now
+	p.next(now, own, out)
+}
+
+// next writes changed facts if that is due, or fetches on.
+func (p *Partition) next(now types.Millis, own *Own, out *Effects) {
+	if p.seenDue(now) {
+		p.propose(ForSeen, withFacts(p.rec, p.facts), out)
+		return
+	}
 	p.fetch(own, out)
 }
 
@@ -124,20 +132,25 @@ func (p *Partition) see(now types.Millis, own *Own, epoch types.LeaderEpoch, sta
 // Facts are what was last seen of the source, for a promotion.
 func (p *Partition) Facts() Facts { return p.facts }
 
-// tick writes changed facts into the record at leisure. It only does so between
-// two fetches' answers: a fetch that is on its way is asked again afterwards.
-func (p *Partition) tick(now types.Millis, own *Own, out *Effects) {
-	if p.phase != fetching || p.policy.SeenEvery <= 0 || now-p.persisted.SeenAt < p.policy.SeenEvery {
-		return
+// tick writes changed facts of a partition that gets no answers because nothing
+// happens. The fetch that is on its way is asked again afterwards.
+func (p *Partition) tick(now types.Millis, out *Effects) {
+	if p.phase == fetching && p.seenDue(now) {
+		p.propose(ForSeen, withFacts(p.rec, p.facts), out)
+	}
+}
+
+// seenDue reports whether the record's facts of the source are old enough to be
+// written again. A compacted topic's are also if nothing changed: by their
+// time an absence is told (R28).
+func (p *Partition) seenDue(now types.Millis) bool {
+	age := now - p.persisted.SeenAt
+	if p.policy.SeenEvery <= 0 || age < p.policy.SeenEvery {
+		return false
 	}
 	changed := p.facts
 	changed.SeenAt = p.persisted.SeenAt
-	idleTooLong := p.policy.Compacted && p.policy.DeleteRetention > 0 && now-p.persisted.SeenAt >= p.policy.DeleteRetention/4
-	if changed == p.persisted && !idleTooLong {
-		return
-	}
-	p.propose(ForSeen, withFacts(p.rec, p.facts), out)
-	_ = own
+	return changed != p.persisted || p.policy.Compacted && p.policy.DeleteRetention > 0 && age >= p.policy.DeleteRetention/4
 }
 
 // refreshed compares a look that was made for many partitions with the session.

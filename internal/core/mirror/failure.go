@@ -19,7 +19,9 @@ func (r Reason) isLasting() bool {
 	return false
 }
 
-func (p *Partition) fail(r Reason, detail string, out *Effects) { p.failWith(trouble{r, detail}, out) }
+func (p *Partition) fail(r Reason, detail string, out *Effects) {
+	p.failWith(trouble{reason: r, detail: detail}, out)
+}
 
 // failWith ends the session, tells, writes FAILED if the reason lasts and isn't
 // written yet, and tries again later by itself.
@@ -27,7 +29,7 @@ func (p *Partition) failWith(t trouble, out *Effects) {
 	p.endSession(out)
 	changed := t != p.trouble
 	p.trouble = t
-	if t.reason == SourceEpochRegressed && p.attempt < regressedInsists {
+	if t.reason == SourceEpochRegressed && p.regressed < regressedInsists {
 		// Metadata of a broker that lags may show it once.
 		p.backOff(out)
 		return
@@ -44,13 +46,13 @@ func (p *Partition) failWith(t trouble, out *Effects) {
 		p.backOff(out)
 		return
 	}
-	out.add(Tell{Code: Failed, Reason: t.reason, Detail: t.detail})
+	out.add(Tell{Code: Failed, Reason: t.reason, Detail: t.detail, From: t.from, To: t.to})
 	p.propose(ForFailure, failed(p.rec, text, p.facts), out)
 }
 
 // regressedInsists is how many looks in a row must show a lower leader epoch
 // before it counts as what the source insists on (R26).
-const regressedInsists = 2
+const regressedInsists = 3
 
 // text is the reason as the record keeps it.
 func (t trouble) text() string {
@@ -73,12 +75,12 @@ func (p *Partition) backOff(out *Effects) {
 }
 
 func (p *Partition) sourceFailed(own *Own, ev SourceFailed, out *Effects) {
-	p.failWith(trouble{ev.Reason, ev.Detail}, out)
+	p.failWith(trouble{reason: ev.Reason, detail: ev.Detail}, out)
 	_ = own
 }
 
 // logFailed: nothing after the failed effect was done. R1 is repeatable, so the
 // next try begins at the beginning.
 func (p *Partition) logFailed(ev LogFailed, out *Effects) {
-	p.failWith(trouble{ev.Reason, ev.Detail}, out)
+	p.failWith(trouble{reason: ev.Reason, detail: ev.Detail}, out)
 }

@@ -66,12 +66,16 @@ type Partition struct {
 
 	facts     Facts
 	persisted Facts
-	copied    bool // an accepted fetch since the adoption
+	contact   types.Millis // when the source was seen before the present session (R28)
+	copied    bool         // an accepted fetch since the adoption
 	givenUp   givenUp
 	lag       lagBook
 
 	attempt int
 	trouble trouble
+	// regressed and contradictions count in a row what a source must insist on
+	// before it is believed (R26).
+	regressed, contradictions int
 }
 
 // givenUp is where the offsets begin that the adoption gave up (R28).
@@ -82,8 +86,9 @@ type givenUp struct {
 
 // trouble is why the partition doesn't move; the zero value is "it does".
 type trouble struct {
-	reason Reason
-	detail string
+	reason   Reason
+	detail   string
+	from, to types.Offset // offsets concerned, if any
 }
 
 // New makes the machine of one partition. It does nothing before the first RecordShown.
@@ -138,7 +143,7 @@ func (p *Partition) Step(now types.Millis, own *Own, ev Event, out *Effects) {
 			p.begin(own, out)
 		}
 	case Tick:
-		p.tick(now, own, out)
+		p.tick(now, out)
 	case Refreshed:
 		p.refreshed(now, own, ev.Source, out)
 	case PolicyChanged:
@@ -403,9 +408,10 @@ func (p *Partition) goOn(own *Own, out *Effects) bool {
 		if _, following := p.follower.Session(); !following {
 			return false
 		}
+		p.trouble = trouble{}
 		p.fetch(own, out)
 	case ForSeen:
-		p.fetch(own, out)
+		p.next(p.facts.SeenAt, own, out)
 	default:
 		return false
 	}

@@ -126,7 +126,7 @@ func goBack(rec *meta.PartitionRecord, r Refusal) meta.PartitionRecord {
 	out := rec.Clone()
 	out.Writable = true
 	out.LeaderEpoch++
-	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, trouble{r.Reason, r.Detail}.text()
+	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, trouble{reason: r.Reason, detail: r.Detail}.text()
 	checkChange(rec, &out)
 	return out
 }

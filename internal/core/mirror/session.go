@@ -12,12 +12,19 @@ import (
 
 // sourceShown takes the look at the source that a session stands on (R18).
 func (p *Partition) sourceShown(now types.Millis, own *Own, s Source, out *Effects) {
-	if t := p.identify(s); t.reason != "" {
+	t := p.identify(s)
+	if t.reason == SourceEpochRegressed {
+		p.regressed++
+	} else {
+		p.regressed = 0
+	}
+	if t.reason != "" {
 		p.failWith(t, out)
 		return
 	}
 	p.source, p.hasSource = s, true
 	p.list = listOf(s, p.policy)
+	p.contact = p.facts.SeenAt
 	p.see(now, own, s.LeaderEpoch, s.LogStart, s.LogEnd)
 	p.begun(now, own, out)
 }
@@ -41,10 +48,10 @@ func (p *Partition) begun(now types.Millis, own *Own, out *Effects) {
 // fenced for the start becomes writable again (R25); any other fails.
 func (p *Partition) refuse(r Refusal, out *Effects) {
 	if isAdopted(p.rec) || len(p.rec.Timelines) == 0 {
-		p.failWith(trouble{r.Reason, r.Detail}, out)
+		p.failWith(trouble{reason: r.Reason, detail: r.Detail}, out)
 		return
 	}
-	p.trouble = trouble{r.Reason, r.Detail}
+	p.trouble = trouble{reason: r.Reason, detail: r.Detail}
 	out.add(Tell{Code: Failed, Reason: r.Reason, Detail: r.Detail})
 	p.propose(ForFailure, goBack(p.rec, r), out)
 }
@@ -55,13 +62,13 @@ func (p *Partition) identify(s Source) trouble {
 	seen := max(m.SourceEpochMax, p.facts.LeaderEpoch)
 	switch {
 	case !p.policy.Rules.NoIdentity && m.SourceClusterID != "" && s.ClusterID != "" && s.ClusterID != m.SourceClusterID:
-		return trouble{OtherCluster, fmt.Sprintf("cluster %s answers, this mirror copies from %s", s.ClusterID, m.SourceClusterID)}
+		return trouble{reason: OtherCluster, detail: fmt.Sprintf("cluster %s answers, this mirror copies from %s", s.ClusterID, m.SourceClusterID)}
 	case !p.policy.Rules.NoIdentity && !s.TopicID.IsZero() && s.TopicID != p.policy.TopicID:
-		return trouble{TopicIDMismatch, fmt.Sprintf("the source's topic has id %s, ours %s: it was deleted and made again", s.TopicID, p.policy.TopicID)}
+		return trouble{reason: TopicIDMismatch, detail: fmt.Sprintf("the source's topic has id %s, ours %s: it was deleted and made again", s.TopicID, p.policy.TopicID)}
 	case !p.policy.Rules.NoEpochMemory && s.LeaderEpoch >= 0 && s.LeaderEpoch < seen && isAdopted(p.rec):
-		return trouble{SourceEpochRegressed, fmt.Sprintf("the source shows leader epoch %d, %d was seen", s.LeaderEpoch, seen)}
+		return trouble{reason: SourceEpochRegressed, detail: fmt.Sprintf("the source shows leader epoch %d, %d was seen", s.LeaderEpoch, seen)}
 	case s.ClusterID == p.policy.ClusterID || slices.Contains(s.Path, p.policy.ClusterID):
-		return trouble{MirrorLoop, "the source copies from this cluster"}
+		return trouble{reason: MirrorLoop, detail: "the source copies from this cluster"}
 	}
 	return trouble{}
 }
@@ -80,9 +87,8 @@ func listOf(s Source, p Policy) timeline.List {
 
 // open starts following, with everything checked that a look can show.
 func (p *Partition) open(own *Own, out *Effects) {
-	gap, restart := p.gap(own)
-	if gap.reason != "" {
-		p.failWith(gap, out)
+	restart, ok := p.mindGap(own, out)
+	if !ok {
 		return
 	}
 	p.tellCompactionGap(out)
@@ -121,14 +127,31 @@ func (p *Partition) gap(own *Own) (trouble, bool) {
 	}
 	fresh := own.LogEnd == 0 && !p.copied
 	given := p.givenUp.ok && p.givenUp.from <= own.LogEnd && !p.copied
-	if fresh || given || p.policy.ContinueOverGaps || p.policy.Rules.NoGapCheck {
+	if fresh || given || p.policy.Rules.NoGapCheck {
 		return trouble{}, true
 	}
-	return trouble{SourceGap, fmt.Sprintf("%d-%d: the source's log starts at %d, ours ends at %d", own.LogEnd, p.source.LogStart-1, p.source.LogStart, own.LogEnd)}, false
+	return trouble{
+		reason: SourceGap, from: own.LogEnd, to: p.source.LogStart,
+		detail: fmt.Sprintf("%d-%d: the source's log starts at %d, ours ends at %d", own.LogEnd, p.source.LogStart-1, p.source.LogStart, own.LogEnd),
+	}, p.policy.ContinueOverGaps
+}
+
+// mindGap fails on a gap that may not be jumped, and tells one that may.
+func (p *Partition) mindGap(own *Own, out *Effects) (restart, ok bool) {
+	gap, restart := p.gap(own)
+	switch {
+	case gap.reason != "" && !restart:
+		p.failWith(gap, out)
+		return false, false
+	case gap.reason != "" && !p.isRealigned():
+		out.add(Tell{Code: GapAccepted, Detail: gap.detail, From: gap.from, To: gap.to})
+	}
+	return restart, true
 }
 
 func (p *Partition) tellCompactionGap(out *Effects) {
-	last, now := p.persisted.SeenAt, p.facts.SeenAt
+	last, now := p.contact, p.facts.SeenAt
+	p.contact = now
 	if p.policy.Compacted && p.policy.DeleteRetention > 0 && p.copied && last >= 0 && now-last > p.policy.DeleteRetention {
 		out.add(Tell{Code: CompactionGap, Detail: fmt.Sprintf("not connected for %d ms, delete.retention.ms is %d: deletions may have been compacted away", now-last, p.policy.DeleteRetention)})
 	}
@@ -164,9 +187,11 @@ func (p *Partition) compared(now types.Millis, own *Own, r replica.Reply, out *E
 func (p *Partition) diverged(own *Own, d replica.EpochEnd, out *Effects) {
 	last, ok := own.LastEpoch()
 	if p.source.IsMirror && ok && d.Epoch == last && d.Epoch == p.source.LastEpoch && d.End < own.LogEnd {
-		n := own.LogEnd - d.End
-		p.trouble = trouble{Reason(AheadOfMirror), fmt.Sprintf("%d records ahead of a source that is a mirror itself", n)}
-		out.add(Tell{Code: AheadOfMirror, From: d.End, To: own.LogEnd, Detail: p.trouble.detail})
+		t := trouble{reason: Reason(AheadOfMirror), detail: fmt.Sprintf("%d records ahead of a source that is a mirror itself", own.LogEnd-d.End), from: d.End, to: own.LogEnd}
+		if t != p.trouble {
+			out.add(Tell{Code: AheadOfMirror, From: t.from, To: t.to, Detail: t.detail})
+		}
+		p.trouble = t
 		p.endSession(out)
 		p.backOff(out)
 		return
@@ -176,7 +201,7 @@ func (p *Partition) diverged(own *Own, d replica.EpochEnd, out *Effects) {
 	lastBefore, _ := p.look.LastEpoch()
 	p.look = p.look.CutTo(replica.CutPoint(&p.look, d))
 	if lastAfter, _ := p.look.LastEpoch(); p.look.LogEnd == before && lastAfter == lastBefore {
-		p.failWith(trouble{CorruptSource, fmt.Sprintf("the source answers (%d, %d), which asks for nothing", d.Epoch, d.End)}, out)
+		p.failWith(trouble{reason: CorruptSource, detail: fmt.Sprintf("the source answers (%d, %d), which asks for nothing", d.Epoch, d.End)}, out)
 		return
 	}
 	p.compare(out)
@@ -189,14 +214,9 @@ func (p *Partition) outOfRange(own *Own, out *Effects) {
 	e, ok := p.look.LastEpoch()
 	switch {
 	case at < p.source.LogStart:
-		p.restart, p.restartAt = true, p.source.LogStart
-		if gap, restart := p.gap(own); !restart {
-			p.failWith(gap, out)
-			return
-		}
-		p.cutNow(own, out)
+		p.restartOverGap(own, out)
 	case ok && e > p.source.LeaderEpoch && p.source.LeaderEpoch >= 0:
-		p.failWith(trouble{SourceEpochRegressed, fmt.Sprintf("our last epoch is %d, the source's leader epoch %d", e, p.source.LeaderEpoch)}, out)
+		p.failWith(trouble{reason: SourceEpochRegressed, detail: fmt.Sprintf("our last epoch is %d, the source's leader epoch %d", e, p.source.LeaderEpoch)}, out)
 	case at <= p.source.LogEnd || ok && at <= p.facts.End:
 		p.contradicted(at, out)
 	default:
@@ -207,20 +227,31 @@ func (p *Partition) outOfRange(own *Own, out *Effects) {
 	}
 }
 
+// restartOverGap restarts where the source begins, if the gap may be jumped. A
+// look whose end was moved below the source's start by divergences holds
+// nothing that the source has: that is no gap, the records there are gone.
+func (p *Partition) restartOverGap(own *Own, out *Effects) {
+	if _, ok := p.mindGap(own, out); !ok {
+		return
+	}
+	p.restart, p.restartAt = true, p.source.LogStart
+	p.cutNow(own, out)
+}
+
 // contradicted: the source has no record where it showed one. Retention may have
 // run since the look; the second time it is a fact.
 func (p *Partition) contradicted(at types.Offset, out *Effects) {
 	const insists = 3
-	if p.attempt < insists {
+	if p.contradictions++; p.contradictions < insists {
 		p.sessionOver(fmt.Sprintf("offset %d is out of range, the source showed %d-%d", at, p.source.LogStart, p.source.LogEnd), out)
 		return
 	}
-	p.failWith(trouble{SourceRewritten, fmt.Sprintf("offset %d is out of the source's range, %d-%d was seen", at, p.facts.Start, p.facts.End)}, out)
+	p.failWith(trouble{reason: SourceRewritten, detail: fmt.Sprintf("offset %d is out of the source's range, %d-%d was seen", at, p.facts.Start, p.facts.End)}, out)
 }
 
 func (p *Partition) probedBatch(own *Own, ev Probed, out *Effects) {
 	if ev.Result == ProbeDifferent {
-		p.failWith(trouble{SourceRewritten, fmt.Sprintf("the batch at %d-%d differs from the source's although the epochs agree", ev.Base, ev.Last)}, out)
+		p.failWith(trouble{reason: SourceRewritten, detail: fmt.Sprintf("the batch at %d-%d differs from the source's although the epochs agree", ev.Base, ev.Last)}, out)
 		return
 	}
 	p.probed = true
@@ -287,10 +318,11 @@ func (p *Partition) ready(own *Own, out *Effects) {
 		p.propose(ForMirroring, mirroring(p.rec, p.facts), out)
 		return
 	}
+	p.trouble = trouble{}
 	p.fetch(own, out)
 }
 
 // sessionOver ends the session: the source's leader or epoch is another by now.
 func (p *Partition) sessionOver(why string, out *Effects) {
-	p.failWith(trouble{SourceLeaderMoved, why}, out)
+	p.failWith(trouble{reason: SourceLeaderMoved, detail: why}, out)
 }
