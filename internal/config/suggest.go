@@ -6,7 +6,8 @@ package config
 func nearest(s string, candidates []string) string {
 	best, bestDistance := "", max(2, len(s)/3)+1
 	for _, c := range candidates {
-		if d := editDistance(s, c, bestDistance); d < bestDistance || d == bestDistance && best != "" && c < best {
+		d := editDistance(s, c)
+		if d < bestDistance || d == bestDistance && best != "" && c < best {
 			best, bestDistance = c, d
 		}
 	}
@@ -14,11 +15,8 @@ func nearest(s string, candidates []string) string {
 }
 
 // editDistance counts insertions, deletions, substitutions and swaps of
-// neighbours (optimal string alignment); anything at or above bound counts as bound.
-func editDistance(a, b string, bound int) int {
-	if len(a)-len(b) >= bound || len(b)-len(a) >= bound {
-		return bound
-	}
+// neighbours (optimal string alignment).
+func editDistance(a, b string) int {
 	older, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range prev {
 		prev[j] = j
@@ -37,5 +35,5 @@ func editDistance(a, b string, bound int) int {
 		}
 		older, prev, cur = prev, cur, older
 	}
-	return min(prev[len(b)], bound)
+	return prev[len(b)]
 }
