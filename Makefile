@@ -7,7 +7,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZ_PACKAGES := ./internal/batch ./internal/core/epoch ./internal/log ./internal/wire ./internal/broker/api ./internal/config ./internal/source ./internal/core/meta ./internal/core/timeline
 
-.PHONY: all help build demo test race fuzz bench kafka ci fmt-check vet lint vectors
+.PHONY: all help build demo test race fuzz bench bench-mirror kafka ci fmt-check vet lint vectors
 all: fmt-check vet lint test
 
 help: ## this list
@@ -30,8 +30,14 @@ fuzz: ## every fuzz target for T (default 60s) each
 	@set -e; for p in $(FUZZ_PACKAGES); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	  echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(T) $$p; done; done
 
-bench: ## benchmarks; docs/perf says how to read them
-	$(GO) test -run '^$$' -bench . -benchmem ./internal/... ./test/bench/...
+bench: ## benchmarks of the parts; docs/perf says how to read them
+	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
+
+bench-mirror: $(BIN) ## benchmarks of whole processes beside Apache Kafka and MirrorMaker 2 (long)
+	test/kafka/fetch-kafka .cache/kafka
+	mvn -q -B -f test/kafka/mirrormaker/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/mirrormaker -DincludeScope=runtime
+	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_MIRRORMAKER_LIBS=$(CURDIR)/.cache/mirrormaker TIDEMARK_BIN=$(CURDIR)/$(BIN) \
+	  $(GO) test -tags kafka -run '^$$' -bench . -benchtime 1x -timeout 60m ./test/kafka/
 
 kafka: $(BIN) ## tests against a real Apache Kafka (needs JDK 17 and Maven; jars are cached in .cache)
 	test/kafka/fetch-kafka .cache/kafka

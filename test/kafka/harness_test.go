@@ -18,7 +18,7 @@ import (
 )
 
 // testContext ends a while before the test binary's own limit would.
-func testContext(t *testing.T, limit time.Duration) context.Context {
+func testContext(t testing.TB, limit time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
@@ -26,7 +26,7 @@ func testContext(t *testing.T, limit time.Duration) context.Context {
 }
 
 // client gives a plain client that is closed with the test.
-func client(t *testing.T, bootstrap string, opts ...kgo.Opt) *kgo.Client {
+func client(t testing.TB, bootstrap string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	all := append([]kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.MetadataMinAge(100 * time.Millisecond)}, opts...)
 	cl, err := kgo.NewClient(all...)
@@ -38,7 +38,7 @@ func client(t *testing.T, bootstrap string, opts ...kgo.Opt) *kgo.Client {
 }
 
 // createTopic makes a topic with configs given as key, value, key, value.
-func createTopic(ctx context.Context, t *testing.T, cl *kgo.Client, name string, partitions int32, rf int16, configs ...string) {
+func createTopic(ctx context.Context, t testing.TB, cl *kgo.Client, name string, partitions int32, rf int16, configs ...string) {
 	t.Helper()
 	m := map[string]*string{}
 	for i := 0; i < len(configs); i += 2 {
@@ -59,7 +59,7 @@ type loadResult struct {
 }
 
 // javaLoad writes with Java's own producers and gives a result per spec.
-func javaLoad(ctx context.Context, t *testing.T, bootstrap string, specs ...string) []loadResult {
+func javaLoad(ctx context.Context, t testing.TB, bootstrap string, specs ...string) []loadResult {
 	t.Helper()
 	out, err := cluster.RunJava(ctx, t, "Load", append([]string{bootstrap}, specs...)...)
 	if err != nil {

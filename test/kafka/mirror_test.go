@@ -18,7 +18,7 @@ import (
 )
 
 // ends gives the end offsets of the topics' partitions.
-func ends(ctx context.Context, t *testing.T, cl *kgo.Client, topics ...string) map[types.TopicPartition]int64 {
+func ends(ctx context.Context, t testing.TB, cl *kgo.Client, topics ...string) map[types.TopicPartition]int64 {
 	t.Helper()
 	listed, err := kadm.NewClient(cl).ListEndOffsets(ctx, topics...)
 	if err != nil {
@@ -35,7 +35,7 @@ func ends(ctx context.Context, t *testing.T, cl *kgo.Client, topics ...string) m
 }
 
 // mustBeEqual compares both sides' bytes with a checker of its own and gives the totals.
-func mustBeEqual(ctx context.Context, t *testing.T, source, standby *kgo.Client, topics []string, o compare.Options) (batches, bytes int64) {
+func mustBeEqual(ctx context.Context, t testing.TB, source, standby *kgo.Client, topics []string, o compare.Options) (batches, bytes int64) {
 	t.Helper()
 	results, err := compare.Partitions(ctx, compare.Side{Name: "source", Client: source}, compare.Side{Name: "standby", Client: standby}, topics, o)
 	if err != nil {

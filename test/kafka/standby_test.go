@@ -24,7 +24,7 @@ import (
 
 // node is a Tidemark process started from the binary that users run.
 type node struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	args    []string
 	kafka   string
@@ -36,7 +36,7 @@ type node struct {
 	done chan struct{}
 }
 
-func binary(t *testing.T) string {
+func binary(t testing.TB) string {
 	t.Helper()
 	bin := os.Getenv("TIDEMARK_BIN")
 	if bin == "" {
@@ -46,7 +46,7 @@ func binary(t *testing.T) string {
 }
 
 // startNode runs `tidemark ARGS...` with a data folder and free ports, and waits until it is ready.
-func startNode(t *testing.T, command string, args ...string) *node {
+func startNode(t testing.TB, command string, args ...string) *node {
 	t.Helper()
 	n := newNode(t, command, args...)
 	n.start()
@@ -54,7 +54,7 @@ func startNode(t *testing.T, command string, args ...string) *node {
 	return n
 }
 
-func newNode(t *testing.T, command string, args ...string) *node {
+func newNode(t testing.TB, command string, args ...string) *node {
 	t.Helper()
 	dir := t.TempDir()
 	n := &node{t: t, dir: filepath.Join(dir, "data"), logFile: filepath.Join(dir, "tidemark.log"),
@@ -74,7 +74,7 @@ func newNode(t *testing.T, command string, args ...string) *node {
 }
 
 // startStandby runs a standby of the source with quick refreshes.
-func startStandby(t *testing.T, source string, args ...string) *node {
+func startStandby(t testing.TB, source string, args ...string) *node {
 	t.Helper()
 	return startNode(t, "standby", append([]string{"--source", source, "--set", "mirror.metadata.refresh.ms=1000",
 		"--set", "group.initial.rebalance.delay.ms=0"}, args...)...)
@@ -138,7 +138,7 @@ func (n *node) waitReady() {
 }
 
 // eventually calls f until it gives nil, and fails the test with its last error when the limit has passed.
-func eventually(t *testing.T, limit time.Duration, what string, f func() error) {
+func eventually(t testing.TB, limit time.Duration, what string, f func() error) {
 	t.Helper()
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -251,9 +251,6 @@ func (n *node) failover() mirrorStatus {
 	}
 	return st
 }
-
-// ctxOf keeps contexts out of signatures where only the test's own limit matters.
-func ctxOf(t *testing.T) context.Context { return t.Context() }
 
 func hasState(st mirrorStatus, topic, state string) (partitionStatus, bool) {
 	for _, p := range st.Partitions {

@@ -338,6 +338,13 @@ func (c *Cluster) stopAll() {
 	}
 }
 
+// Pid is the node's process id.
+func (n *Node) Pid() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cmd.Process.Pid
+}
+
 // DataDir is a node's log.dirs.
 func (n *Node) DataDir() string { return filepath.Join(n.dir, "data") }
 
