@@ -49,7 +49,9 @@ func certificate(t *testing.T, names ...string) (certPEM, keyPEM string) {
 }
 
 // oneLine writes PEM as Java's properties take it.
-func oneLine(pemText string) string { return strings.ReplaceAll(strings.TrimSpace(pemText), "\n", "\\n") }
+func oneLine(pemText string) string {
+	return strings.ReplaceAll(strings.TrimSpace(pemText), "\n", "\\n")
+}
 
 func writeFile(t *testing.T, name, content string) string {
 	t.Helper()

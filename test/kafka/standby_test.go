@@ -4,7 +4,6 @@ package kafka_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
