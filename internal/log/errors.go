@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"tidemark/internal/batch"
 	"tidemark/internal/core/types"
 )
 
@@ -20,23 +21,21 @@ var (
 	ErrNoSpace = errors.New("no space left for the log")
 	// ErrClosed says that the log was closed or deleted.
 	ErrClosed = errors.New("log is closed")
-	// ErrEpochFell says that a batch carries a lower leader epoch than the
-	// last record of the log (R2, R13).
-	ErrEpochFell = errors.New("leader epoch of a batch is below the log's")
-	// ErrEpochAhead says that a batch carries an epoch above the one the fetch
-	// was sent with (R13, KAFKA-18723).
-	ErrEpochAhead = errors.New("leader epoch of a batch is above the fetch's")
-	// ErrOffsetFell says that a batch starts below the log end.
-	ErrOffsetFell = errors.New("offset of a batch is below the log end")
-	// ErrPartial says that the last batch of an answer was cut short, as the
-	// Fetch API allows; what came before it was appended.
-	ErrPartial = errors.New("last batch is cut short")
 	// ErrSegmentRange says that a batch spans more offsets than one segment
 	// can address (2^31).
 	ErrSegmentRange = errors.New("batch spans more offsets than a segment can hold")
 	// ErrTopicID says that the folder belongs to another topic id than the
 	// one asked for (KAFKA-12257: leftover folders are never joined to a new topic).
 	ErrTopicID = errors.New("folder belongs to another topic id")
+)
+
+// Why a follower append or a recovery stopped at a batch; package batch's
+// errors, named here because they are part of this package's contract.
+var (
+	ErrEpochFell  = batch.ErrEpochFalls  // below the epoch of the record before (R2, R13)
+	ErrEpochAhead = batch.ErrEpochAhead  // above the fetch's leader epoch (R13, KAFKA-18723)
+	ErrOffsetFell = batch.ErrOffsetFalls // below the log end
+	ErrPartial    = batch.ErrShort       // cut short, as the end of a Fetch answer may be
 )
 
 // CorruptError names a damaged file and the place in it.

@@ -31,7 +31,7 @@ type Options struct {
 	Keeper Keeper
 	// Checkpoints is the log directory's set of checkpoint files. A cut lowers
 	// and syncs this log's lines in it (R1 step 4). nil: that step is skipped.
-	Checkpoints *Checkpoints
+	Checkpoints *DirCheckpoints
 	// OnOffline is called once, with the cause, when the log goes offline
 	// (DESIGN §3: the whole log directory goes with it). May be nil.
 	OnOffline func(error)

@@ -46,7 +46,8 @@ type Chunk struct {
 	Bytes  int
 	// FirstOffset is the base offset of the first batch; the asked offset if empty.
 	FirstOffset types.Offset
-	held        []*segment
+	held        *segment
+	stop        bool // no later segment can add to it
 }
 
 // Appended tells what an append did.
@@ -82,8 +83,10 @@ const (
 // LeaderAppend are the choices of one leader append.
 type LeaderAppend struct {
 	Origin Origin
-	// HasMaxBytes and MaxBytes override Config.MaxMessageBytes (internal topics); 0: config.
+	// MaxBytes, if above 0, takes the place of Config.MaxMessageBytes (internal topics).
 	MaxBytes int
+	// RefuseZstd: the request's version predates zstd (Produce below v7).
+	RefuseZstd bool
 }
 
 // CutResult tells what a cut did.

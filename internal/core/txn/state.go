@@ -309,6 +309,17 @@ func (s *State) Hold(ended []Txn) {
 // Open lists the open transactions by first offset.
 func (s *State) Open() []Txn { return slices.Clone(s.open) }
 
+// Reset forgets every producer without an open transaction, as KIP-1279's
+// MIRROR_PID_RESET record asks; the log reaches to end.
+func (s *State) Reset(end types.Offset) {
+	s.Advance(end)
+	for id, p := range s.producers {
+		if !p.txnOpen {
+			delete(s.producers, id)
+		}
+	}
+}
+
 // Expire forgets producers without an open transaction that wrote nothing for
 // the given time (producer.id.expiration.ms), and says how many went.
 func (s *State) Expire(now, after types.Millis) int {

@@ -1,0 +1,3 @@
+package log
+
+func (p *opening) finishSwaps(names []string) ([]string, error) { return names, nil }

@@ -1,0 +1,382 @@
+package log
+
+import (
+	"fmt"
+	"slices"
+
+	"tidemark/internal/assert"
+	"tidemark/internal/core/epoch"
+	"tidemark/internal/core/txn"
+	"tidemark/internal/core/types"
+)
+
+// Cut (W) is R1: what lies at or above o goes, in the rule's order. The numbers
+// in the code are the rule's. It can be repeated after a crash at any point: an
+// open after the crash finds a log that ends somewhere between o and the old
+// end, and the same cut does the rest.
+//
+// A batch that straddles o goes whole, and the log then ends at its base. A cut
+// at or above the log end removes no record but still drops history entries
+// that start there (KAFKA-10706), and takes the timeline checkpoint given. A cut
+// below the log start restarts the log at o.
+//
+// If the keeper refuses, its error comes back and nothing was touched. Any later
+// failure takes the log offline.
+func (l *Log) Cut(o types.Offset, c CutReason) (CutResult, error) {
+	if err := l.usable(); err != nil {
+		return CutResult{}, err
+	}
+	if o < l.marks.start {
+		return l.Restart(max(o, 0), c)
+	}
+	plan, err := l.planCut(o)
+	if err != nil {
+		return CutResult{}, l.fail("read for a cut", err)
+	}
+	if plan.at < l.marks.start {
+		return l.Restart(plan.at, c)
+	}
+	res := CutResult{LogEnd: min(plan.at, l.marks.end), From: plan.at, To: l.marks.end, Bytes: plan.bytes}
+	if res.From > res.To {
+		res.From = res.To
+	}
+	if res.From < res.To { // (1)
+		if res.KeptID, err = l.keep(plan.ranges, res.From, res.To, c); err != nil {
+			return CutResult{}, err
+		}
+		plan.state, err = l.producersAt(plan.at)
+		if err != nil {
+			return res, l.fail("replay producers for a cut", err)
+		}
+	}
+	res.LostTransactions = l.reopened(plan.state)
+	history := l.history.Clone()
+	history.TruncateFromEnd(o)
+	history.TruncateFromEnd(plan.at)
+	res.EpochsRemoved = l.history.Len() - history.Len()
+	if err := l.carryOut(plan, &history, o, c); err != nil {
+		return res, err
+	}
+	res.HighWatermark = l.marks.high
+	l.log.Info("log cut", "partition", l.o.TopicPartition.String(), "cause", string(c.Cause), "at", int64(o), "log_end", int64(res.LogEnd),
+		"removed_from", int64(res.From), "removed_to", int64(res.To), "bytes", res.Bytes, "kept", res.KeptID)
+	return res, nil
+}
+
+// cutPlan is what a cut is going to do to the segments.
+type cutPlan struct {
+	at     types.Offset // the log end afterwards
+	index  int          // the segment that becomes active
+	pos    int64        // its length afterwards
+	ranges []RemovedRange
+	bytes  int64
+	state  *txn.State // producers afterwards; nil if no record goes
+	// fresh says that the log must go on in a new segment at `at`: o lies in a
+	// gap, and without a file of that name the log would end below it.
+	fresh bool
+	// wasSealed says that the segment becomes active again.
+	wasSealed bool
+}
+
+// planCut finds the batch boundary at or below o, and what lies above it.
+func (l *Log) planCut(o types.Offset) (cutPlan, error) {
+	if o >= l.marks.end {
+		return cutPlan{at: o, index: len(l.segs) - 1, pos: l.active().size}, nil
+	}
+	plan := cutPlan{at: o, index: l.segmentAt(o)}
+	s := l.segs[plan.index]
+	plan.wasSealed = s.sealed
+	p := s.look()
+	f, err := p.file()
+	if err != nil {
+		return plan, err
+	}
+	pos, err := p.floor(o)
+	if err != nil {
+		return plan, err
+	}
+	h, at, ok, err := find(f, pos, s.size, o)
+	if err != nil {
+		return plan, err
+	}
+	plan.pos = s.size
+	if ok {
+		plan.pos = at
+		plan.at = min(o, h.BaseOffset)
+	}
+	prev, ok, err := l.batchBefore(plan.at)
+	if err != nil {
+		return plan, err
+	}
+	end := s.base
+	if ok {
+		end = max(end, prev.NextOffset())
+	}
+	plan.fresh = plan.at > end && plan.at < l.marks.end
+	return plan, l.planRanges(&plan)
+}
+
+// planRanges lists what goes, for the keeper.
+func (l *Log) planRanges(plan *cutPlan) error {
+	for i, s := range l.segs[plan.index:] {
+		from, pos := s.base, int64(0)
+		if i == 0 {
+			from, pos = max(plan.at, s.base), plan.pos
+		}
+		if s.size == pos {
+			continue
+		}
+		f, err := s.data.get(l.fs, s.path(logSuffix))
+		if err != nil {
+			return err
+		}
+		plan.bytes += s.size - pos
+		plan.ranges = append(plan.ranges, RemovedRange{
+			Path: s.path(logSuffix), File: f, BaseOffset: s.base, From: from, To: s.next, Pos: pos, Len: s.size - pos, Whole: pos == 0,
+		})
+	}
+	return nil
+}
+
+// keep gives the keeper what is about to go (R1 step 1).
+func (l *Log) keep(ranges []RemovedRange, from, to types.Offset, c CutReason) (string, error) {
+	if l.o.Keeper == nil || len(ranges) == 0 {
+		return "", nil
+	}
+	id, err := l.o.Keeper.Keep(Removal{
+		TopicPartition: l.o.TopicPartition, TopicID: l.o.TopicID, Cause: c.Cause, Note: c.Note, From: from, To: to,
+		HighWatermark: l.marks.high, LeaderHighWatermark: c.LeaderHighWatermark, Ranges: ranges,
+		EpochsBefore: l.history.Entries(), TimelinesBefore: l.timelines, TimelinesAfter: c.Timelines, At: l.now(),
+	})
+	if err != nil {
+		return "", fmt.Errorf("keep records %d to %d before a cut: %w", from, to, err)
+	}
+	return id, nil
+}
+
+// producersAt is the producer state of a log that ends at o: a replay of what
+// is left, plus the ended transactions that still hold the stable offset.
+func (l *Log) producersAt(o types.Offset) (*txn.State, error) {
+	state, err := l.producersBelow(o)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.replayInto(state, o, func(*segment, txn.Aborted) {}); err != nil {
+		return nil, err
+	}
+	ended := slices.DeleteFunc(l.producers.Ended(), func(t txn.Txn) bool { return t.LastOffset >= o })
+	state.Hold(ended)
+	return state, nil
+}
+
+// reopened lists the producers whose transaction is open in the new state but
+// had its marker before: the marker is cut away (DESIGN §8).
+func (l *Log) reopened(state *txn.State) []types.ProducerID {
+	if state == nil {
+		return nil
+	}
+	var out []types.ProducerID
+	before := l.producers.Open()
+	for _, t := range state.Open() {
+		if !slices.Contains(before, t) {
+			out = append(out, t.ProducerID)
+		}
+	}
+	return out
+}
+
+// carryOut does steps 2 to 6 of R1. In memory everything changes at once, and
+// first: from then on no reader sees what is going.
+func (l *Log) carryOut(plan cutPlan, history *epoch.History, o types.Offset, c CutReason) error {
+	epochsChanged := history.Len() != l.history.Len()
+	if plan.state != nil {
+		gone, err := l.dropTail(plan, history)
+		if err != nil {
+			return l.fail("cut", err)
+		}
+		if err := l.removeTail(plan, gone); err != nil { // (2), (3)
+			return l.fail("cut", err)
+		}
+	}
+	l.mu.Lock()
+	l.history = history
+	l.marks.high = min(l.marks.high, o)
+	l.marks.recovery = min(l.marks.recovery, plan.at)
+	l.settle()
+	l.mu.Unlock()
+	return l.settleCheckpoints(history, epochsChanged, c)
+}
+
+// settleCheckpoints does steps 4 to 6 of R1.
+func (l *Log) settleCheckpoints(history *epoch.History, epochsChanged bool, c CutReason) error {
+	if l.o.Checkpoints != nil { // (4)
+		if err := l.o.Checkpoints.Lower(l); err != nil {
+			return l.fail("lower checkpoints", err)
+		}
+	}
+	if epochsChanged { // (5)
+		if err := l.writeHistory(history); err != nil {
+			return l.fail("write epoch history", err)
+		}
+	}
+	if c.Timelines != nil { // (6)
+		if err := l.SetTimelineCheckpoint(c.Timelines); err != nil {
+			return l.fail("write "+TimelineFile, err)
+		}
+	}
+	return nil
+}
+
+// dropTail makes the log end at plan.at in memory, and gives the segments that
+// are no longer part of it.
+func (l *Log) dropTail(plan cutPlan, history *epoch.History) (gone []*segment, err error) {
+	s := l.segs[plan.index]
+	cut, err := l.shortened(s, plan)
+	if err != nil {
+		return nil, err
+	}
+	l.untouched = false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cuts++
+	gone = slices.Clone(l.segs[plan.index+1:])
+	l.segs = l.segs[: plan.index+1 : plan.index+1]
+	for _, g := range gone {
+		g.retired.Store(true)
+		l.size -= g.size
+	}
+	l.size -= s.size - cut.size
+	s.size, s.next, s.maxTs, s.maxTsLast, s.firstTs = cut.size, cut.next, cut.maxTs, cut.maxTsLast, cut.firstTs
+	s.entries, s.stamps, s.unindexed, s.aborted = cut.entries, cut.stamps, cut.unindexed, cut.aborted
+	s.sealed, s.indexCount, s.timeCount = false, 0, 0
+	l.marks.end = plan.at
+	l.marks.high = min(l.marks.high, plan.at)
+	l.producers, l.history = plan.state, history
+	l.settle()
+	assert.That(s.next <= l.marks.end, "I-25: segment %d ends at %d, the log at %d", s.base, s.next, l.marks.end)
+	return gone, nil
+}
+
+// shortened builds what segment s holds when it is cut to plan.pos: its index
+// entries below the cut, and what the batches behind the last of them say.
+func (l *Log) shortened(s *segment, plan cutPlan) (*segment, error) {
+	cut := newSegment(l.fs, l.dir, s.base)
+	if !s.sealed {
+		cut.entries, cut.stamps = s.entries, s.stamps
+	} else if ok, err := cut.loadIndexes(s.size); err != nil {
+		return nil, err
+	} else if !ok {
+		cut.forget()
+	}
+	cut.keepBelow(plan.pos, plan.at)
+	from := int64(0)
+	if n := len(cut.entries); n > 0 {
+		from = int64(cut.entries[n-1].pos)
+	} else {
+		cut.forget()
+	}
+	p := s.look()
+	f, err := p.file()
+	if err != nil {
+		return nil, err
+	}
+	w := walk(f, from, plan.pos)
+	defer w.done()
+	for w.next() {
+		cut.noteBatch(&w.h, w.at, l.cfg.IndexIntervalBytes)
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	if err := l.noteFirst(cut, f, plan.pos); err != nil {
+		return nil, err
+	}
+	cut.aborted = slices.DeleteFunc(slices.Clone(s.aborted), func(a txn.Aborted) bool { return a.LastOffset >= plan.at })
+	return cut, nil
+}
+
+// removeTail is steps 2 and 3 of R1 on disk: segments from the last one down,
+// so that a crash in between leaves no hole; then the tail of the one that
+// stays; then what described the tail; then everything is synced.
+func (l *Log) removeTail(plan cutPlan, gone []*segment) error {
+	if err := l.removeSegmentFiles(gone); err != nil {
+		return err
+	}
+	s := l.segs[plan.index]
+	if plan.wasSealed {
+		if err := l.reopenForWriting(s); err != nil {
+			return err
+		}
+	}
+	f, err := s.data.get(l.fs, s.path(logSuffix))
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(plan.pos); err != nil {
+		return err
+	}
+	if err := l.removeDescriptions(s, plan.at); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if plan.fresh {
+		if err := l.roll(plan.at); err != nil {
+			return err
+		}
+	}
+	l.folderChanged = false
+	return l.fs.SyncDir(l.dir)
+}
+
+// reopenForWriting opens a segment that was sealed so that it can be written
+// again. A reader may hold the old data handle: it stays open as long as the segment.
+func (l *Log) reopenForWriting(s *segment) error {
+	f, err := l.fs.OpenReadWrite(s.path(logSuffix))
+	if err != nil {
+		return err
+	}
+	old := s.data.p.Swap(&f)
+	if old != nil {
+		s.stale = append(s.stale, *old)
+	}
+	_ = s.index.drop()
+	_ = s.times.drop()
+	return nil
+}
+
+// removeDescriptions removes index files of a segment that is active again
+// (they are in memory now), rewrites its aborted index, and removes producer
+// snapshots above o.
+func (l *Log) removeDescriptions(s *segment, o types.Offset) error {
+	for _, suffix := range []string{indexSuffix, timeSuffix} {
+		if err := removeIfThere(l.fs, s.path(suffix)); err != nil {
+			return err
+		}
+	}
+	if err := l.writeAborted(s); err != nil {
+		return err
+	}
+	if len(s.aborted) > 0 {
+		if err := syncFile(l.fs, s.path(txnSuffix)); err != nil {
+			return err
+		}
+	}
+	return l.removeSnapshotsAbove(o)
+}
+
+func (l *Log) removeSnapshotsAbove(o types.Offset) error {
+	snaps, err := l.snapshots()
+	if err != nil {
+		return err
+	}
+	for _, at := range snaps {
+		if at > o {
+			if err := l.fs.Remove(join(l.dir, FileName(at, snapshotSuffix))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

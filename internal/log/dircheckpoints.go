@@ -1,0 +1,177 @@
+package log
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"sync"
+
+	"tidemark/internal/core/types"
+	"tidemark/internal/vfs"
+)
+
+// Names of the checkpoint files of a log directory; all are Kafka's.
+const (
+	RecoveryPointFile = "recovery-point-offset-checkpoint"
+	HighWatermarkFile = "replication-offset-checkpoint"
+	LogStartFile      = "log-start-offset-checkpoint"
+)
+
+// Marked is what a log directory's checkpoint files say of one partition.
+type Marked struct{ RecoveryPoint, HighWatermark, LogStart types.Offset }
+
+// DirCheckpoints are the checkpoint files of one log directory. The attached
+// logs are asked for their marks at the moment of writing, and one write
+// follows the other: an older picture never replaces a newer one. All methods
+// may be called from any goroutine.
+type DirCheckpoints struct {
+	fs  vfs.FS
+	dir string
+
+	mu    sync.Mutex // guards the following
+	logs  map[types.TopicPartition]*Log
+	found map[types.TopicPartition]Marked // lines read at open, of logs not attached yet
+	asked int64                           // counts requests to write
+
+	writing sync.Mutex // held for one write of the files; guards the following
+	written int64      // requests up to this one are on disk
+	content [3][]byte  // of each file, as last written
+}
+
+// checkpointFiles are the three files with the mark that each holds.
+var checkpointFiles = [3]struct {
+	name string
+	mark func(*Marked) *types.Offset
+}{
+	{RecoveryPointFile, func(m *Marked) *types.Offset { return &m.RecoveryPoint }},
+	{HighWatermarkFile, func(m *Marked) *types.Offset { return &m.HighWatermark }},
+	{LogStartFile, func(m *Marked) *types.Offset { return &m.LogStart }},
+}
+
+// OpenCheckpoints reads a log directory's checkpoint files. A file that is
+// absent counts as empty. One that can't be read does, too, and is named in
+// problems: without recovery points every log is checked whole, without high
+// watermarks they begin at the log start, but without log starts deleted
+// records may come back, so that the caller should tell the operator.
+func OpenCheckpoints(fsys vfs.FS, dir string) (c *DirCheckpoints, problems []error, err error) {
+	c = &DirCheckpoints{fs: fsys, dir: dir, logs: map[types.TopicPartition]*Log{}, found: map[types.TopicPartition]Marked{}}
+	for i, file := range checkpointFiles {
+		name := join(dir, file.name)
+		b, err := vfs.ReadFile(fsys, name, 1<<30)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		lines, err := ParseOffsets(b)
+		if err != nil {
+			problems = append(problems, &CorruptError{File: name, Pos: -1, Reason: "unreadable", Err: err})
+			continue
+		}
+		c.content[i] = b
+		for _, l := range lines {
+			m := c.found[l.TopicPartition]
+			*file.mark(&m) = l.Offset
+			c.found[l.TopicPartition] = m
+		}
+	}
+	return c, problems, nil
+}
+
+// Get is what the files said of a partition when they were opened; zeros if
+// nothing. It is what Options of Open take.
+func (c *DirCheckpoints) Get(tp types.TopicPartition) Marked {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.found[tp]
+}
+
+// Attach makes a log's marks part of the files from the next write on.
+func (c *DirCheckpoints) Attach(l *Log) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.logs[l.o.TopicPartition] = l
+	delete(c.found, l.o.TopicPartition)
+}
+
+// Detach forgets a partition, whose log was deleted.
+func (c *DirCheckpoints) Detach(tp types.TopicPartition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.logs, tp)
+	delete(c.found, tp)
+}
+
+// Retain forgets the lines, read at open, of all partitions that are not
+// attached: call it when every log of the directory is open.
+func (c *DirCheckpoints) Retain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.found)
+}
+
+// Write writes the files whose content has changed and syncs them. Requests
+// that wait while one write is under way are served by one common write.
+func (c *DirCheckpoints) Write() error {
+	c.mu.Lock()
+	c.asked++
+	mine := c.asked
+	c.mu.Unlock()
+
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.written >= mine {
+		return nil
+	}
+	upTo, contents := c.collect()
+	for i, file := range checkpointFiles {
+		if bytes.Equal(contents[i], c.content[i]) {
+			continue
+		}
+		if err := vfs.WriteAtomic(c.fs, join(c.dir, file.name), contents[i]); err != nil {
+			return err
+		}
+		c.content[i] = contents[i]
+	}
+	c.written = upTo
+	return nil
+}
+
+// Lower writes the files after a log's marks fell (R1 step 4); the log is
+// attached if it isn't yet.
+func (c *DirCheckpoints) Lower(l *Log) error {
+	c.Attach(l)
+	return c.Write()
+}
+
+// collect gives the present contents and the number of the newest request they serve.
+func (c *DirCheckpoints) collect() (upTo int64, contents [3][]byte) {
+	c.mu.Lock()
+	upTo = c.asked
+	all := make(map[types.TopicPartition]Marked, len(c.logs)+len(c.found))
+	for tp, m := range c.found {
+		all[tp] = m
+	}
+	logs := make([]*Log, 0, len(c.logs))
+	for _, l := range c.logs {
+		logs = append(logs, l)
+	}
+	c.mu.Unlock()
+	for _, l := range logs {
+		v := l.View()
+		all[l.o.TopicPartition] = Marked{v.RecoveryPoint, v.HighWatermark, v.LogStart}
+	}
+	for i, file := range checkpointFiles {
+		lines := make([]CheckpointLine, 0, len(all))
+		for tp, m := range all {
+			o := *file.mark(&m)
+			if file.name == LogStartFile && o == 0 {
+				continue // Kafka parity: only starts that were moved are listed
+			}
+			lines = append(lines, CheckpointLine{tp, o})
+		}
+		contents[i] = FormatOffsets(lines)
+	}
+	return upTo, contents
+}
