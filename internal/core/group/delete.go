@@ -91,6 +91,7 @@ func groupDeletion(code ErrorCode) ErrorCode {
 // forgets it once they are durable. Meanwhile the group takes nothing new.
 func (t *Table) removeGroup(g *group, out *Effects, done func(ErrorCode, *Effects)) {
 	g.deleting = true
+	g.persisted = true // from here on the log may speak of it
 	clear(g.pendingJoin)
 	var records []Record
 	for _, tp := range g.held() {

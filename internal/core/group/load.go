@@ -33,7 +33,7 @@ func (t *Table) replayOffset(r OffsetRecord) {
 		g.offsets = map[types.TopicPartition]*offset{}
 	}
 	v := *r.Value
-	g.offsets[r.TopicPartition] = &offset{durable: &v}
+	g.offsets[r.TopicPartition] = &offset{durable: &v, high: v.Offset}
 }
 
 func (t *Table) replayGroup(r GroupRecord) {

@@ -81,11 +81,12 @@ func (t *Table) clamp(_ types.Millis, ev Clamp, out *Effects) {
 			ends[c.TopicPartition] = c.Offset
 		}
 	}
-	answer := &clampAnswer{request: ev.Request}
+	answer := &clampAnswer{request: ev.Request, awaited: 1} // one for this walk
 	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
 		g := t.groups[id]
 		t.clampGroup(g, ends, answer, out)
 	}
+	answer.awaited--
 	answer.finish(None, out)
 }
 
@@ -108,25 +109,31 @@ func (a *clampAnswer) finish(code ErrorCode, out *Effects) {
 }
 
 func (t *Table) clampGroup(g *group, ends map[types.TopicPartition]types.Offset, answer *clampAnswer, out *Effects) {
+	tps := make([]types.TopicPartition, 0, len(g.offsets))
+	for tp, o := range g.offsets {
+		if end, cut := ends[tp]; cut && o.high > end {
+			tps = append(tps, tp)
+		}
+	}
+	sortPartitions(tps)
 	var writes []offsetWrite
 	var lowered []Lowered
-	for _, tp := range g.held() {
-		end, cut := ends[tp]
-		v := g.offsets[tp].latest()
-		if !cut || v.Offset <= end {
+	for _, tp := range tps {
+		end, v := ends[tp], g.offsets[tp].latest()
+		if v == nil || g.deleting {
+			// A removal is on its way. Should it fail, the offset is still there: ask again.
+			answer.code = CoordinatorNotAvailable
 			continue
 		}
 		low := *v
-		low.Offset, low.LeaderEpoch = end, types.NoLeaderEpoch
+		if v.Offset > end {
+			low.Offset, low.LeaderEpoch = end, types.NoLeaderEpoch
+			lowered = append(lowered, Lowered{Group: g.id, TopicPartition: tp, From: v.Offset, To: end})
+		}
+		// Also where the newest write in flight is below the cut already: it may fail and leave an older one.
 		writes = append(writes, offsetWrite{tp: tp, value: &low})
-		lowered = append(lowered, Lowered{Group: g.id, TopicPartition: tp, From: v.Offset, To: end})
 	}
 	if len(writes) == 0 {
-		return
-	}
-	if g.deleting {
-		// Its tombstones are on their way; should they fail, the offsets are still there: ask again.
-		answer.code = CoordinatorNotAvailable
 		return
 	}
 	answer.awaited++
@@ -140,6 +147,6 @@ func (t *Table) clampGroup(g *group, ends map[types.TopicPartition]types.Offset,
 	for _, w := range writes {
 		// Invariant I-75: after a cut no committed offset is above it.
 		v := g.offsets[w.tp].latest()
-		assert.That(v == nil || v.Offset <= ends[w.tp], "I-75: group %q at %v stays above the cut", g.id, w.tp)
+		assert.That(v.Offset <= ends[w.tp], "I-75: group %q at %v stays above the cut", g.id, w.tp)
 	}
 }

@@ -15,6 +15,9 @@ type offset struct {
 	durable  *Committed
 	asked    *Committed
 	inFlight int
+	// high is at or above every value that this offset can come to have once
+	// the writes in flight have succeeded or failed, each by itself.
+	high types.Offset
 }
 
 func (o *offset) latest() *Committed {
@@ -136,11 +139,14 @@ func (t *Table) writeOffsets(g *group, writes []offsetWrite, out *Effects, done 
 	for _, w := range writes {
 		o := g.offsets[w.tp]
 		if o == nil {
-			o = &offset{}
+			o = &offset{high: types.NoOffset}
 			g.offsets[w.tp] = o
 		}
 		o.asked = w.value
 		o.inFlight++
+		if w.value != nil {
+			o.high = max(o.high, w.value.Offset)
+		}
 	}
 }
 
@@ -156,7 +162,9 @@ func (g *group) offsetWritten(w offsetWrite, code ErrorCode) {
 		o.asked = nil
 		if o.durable == nil {
 			delete(g.offsets, w.tp)
+			return
 		}
+		o.high = o.durable.Offset
 	}
 }
 

@@ -198,6 +198,8 @@ func (t *Table) settle(id string) {
 }
 
 func (t *Table) drop(g *group) {
+	// Invariant I-77: a group that is taken out is the one that is in.
+	assert.That(t.groups[g.id] == g, "I-77: group %q is dropped twice", g.id)
 	delete(t.groups, g.id)
 	delete(t.active, g.id)
 }

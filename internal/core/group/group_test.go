@@ -1,0 +1,233 @@
+package group
+
+import (
+	"testing"
+
+	"tidemark/internal/core/types"
+)
+
+func testConfig() Config {
+	return Config{MinSessionTimeout: 6000, MaxSessionTimeout: 60000, MaxSize: 10, OffsetMetadataMaxBytes: 4, OffsetsRetention: 1000}
+}
+
+// one steps a fresh table once and gives the only answer.
+func one(t *testing.T, table *Table, ev Event) Response {
+	t.Helper()
+	var fx Effects
+	table.Step(1, ev, &fx)
+	if len(fx.Replies) != 1 {
+		t.Fatalf("%d answers to %#v, want 1", len(fx.Replies), ev)
+	}
+	return fx.Replies[0].Response
+}
+
+func TestJoinRefused(t *testing.T) {
+	f := func(ev Join, want ErrorCode) {
+		t.Helper()
+		ev.Request = 1
+		table := NewTable(testConfig())
+		r := one(t, table, ev).(JoinResponse)
+		if r.Code != want || r.Generation != -1 || r.MemberID != ev.MemberID {
+			t.Errorf("join answered %+v, want %v", r, want)
+		}
+		if table.Groups() != 0 {
+			t.Errorf("a refused join left %d groups behind", table.Groups())
+		}
+	}
+	range1 := []Protocol{{Name: "range"}}
+	f(Join{SessionTimeout: 6000, ProtocolType: "consumer", Protocols: range1}, InvalidGroupID)
+	f(Join{Group: "g", SessionTimeout: 5999, ProtocolType: "consumer", Protocols: range1}, InvalidSessionTimeout)
+	f(Join{Group: "g", SessionTimeout: 60001, ProtocolType: "consumer", Protocols: range1}, InvalidSessionTimeout)
+	f(Join{Group: "g", MemberID: "m", SessionTimeout: 6000, ProtocolType: "consumer", Protocols: range1}, UnknownMemberID)
+	f(Join{Group: "g", SessionTimeout: 6000, Protocols: range1}, InconsistentGroupProtocol)
+	f(Join{Group: "g", SessionTimeout: 6000, ProtocolType: "consumer"}, InconsistentGroupProtocol)
+}
+
+// An unknown group answers as an unknown member would be (Kafka parity: not GROUP_ID_NOT_FOUND).
+func TestUnknownGroup(t *testing.T) {
+	f := func(ev Event, want ErrorCode) {
+		t.Helper()
+		var got ErrorCode
+		switch r := one(t, NewTable(testConfig()), ev).(type) {
+		case SyncResponse:
+			got = r.Code
+		case CodeResponse:
+			got = r.Code
+		case CommitResponse:
+			got = r.Code
+		case LeaveResponse:
+			got = r.Code
+			if got == None {
+				got = r.Members[0]
+			}
+		case MirrorOffsetsResponse:
+			got = r.Code
+		}
+		if got != want {
+			t.Errorf("%#v answered %v, want %v", ev, got, want)
+		}
+	}
+	f(Sync{Request: 1, Group: "g", MemberID: "m"}, UnknownMemberID)
+	f(Sync{Request: 1}, InvalidGroupID)
+	f(Heartbeat{Request: 1, Group: "g", MemberID: "m"}, UnknownMemberID)
+	f(Heartbeat{Request: 1}, InvalidGroupID)
+	f(Leave{Request: 1, Group: "g", Members: []LeavingMember{{MemberID: "m"}}}, UnknownMemberID)
+	f(Leave{Request: 1}, InvalidGroupID)
+	f(Commit{Request: 1, Group: "g", MemberID: "m", Generation: 1}, IllegalGeneration)
+	f(Commit{Request: 1, Group: "g", MemberID: "m", Generation: 1, UnknownGroupIsNotFound: true}, GroupIDNotFound)
+	f(Commit{Request: 1}, InvalidGroupID)
+	f(DeleteOffsets{Request: 1, Group: "g"}, GroupIDNotFound)
+	f(DeleteOffsets{Request: 1}, InvalidGroupID)
+	f(DeleteGroup{Request: 1, Group: "g"}, GroupIDNotFound)
+	f(DeleteGroup{Request: 1}, InvalidGroupID)
+	f(MirrorOffsets{Request: 1}, InvalidGroupID)
+}
+
+// The refusals of a group with a member m1 (static, instance i1) in generation 1.
+func TestMemberRefused(t *testing.T) {
+	stable := func() *Table {
+		table := NewTable(testConfig())
+		var fx Effects
+		table.Step(1, Join{
+			Request: 1, Group: "g", InstanceID: "i1", FreshMemberID: "m1", SessionTimeout: 6000, RebalanceTimeout: 6000,
+			ProtocolType: "consumer", Protocols: []Protocol{{Name: "range", Metadata: subscription("t")}},
+		}, &fx)
+		table.Step(1, Sync{Request: 2, Group: "g", MemberID: "m1", Generation: 1}, &fx)
+		table.Step(1, Appended{Token: 1}, &fx)
+		if s := table.Describe("g").State; s != Stable {
+			t.Fatalf("group is %v", s)
+		}
+		return table
+	}
+	f := func(ev Event, want ErrorCode) {
+		t.Helper()
+		var got ErrorCode
+		switch r := one(t, stable(), ev).(type) {
+		case JoinResponse:
+			got = r.Code
+		case SyncResponse:
+			got = r.Code
+		case CodeResponse:
+			got = r.Code
+		case CommitResponse:
+			got = r.Code
+		}
+		if got != want {
+			t.Errorf("%#v answered %v, want %v", ev, got, want)
+		}
+	}
+	join := Join{Request: 9, Group: "g", SessionTimeout: 6000, ProtocolType: "consumer", Protocols: []Protocol{{Name: "range"}}}
+	stranger := join
+	stranger.MemberID = "x"
+	f(stranger, UnknownMemberID)
+	stranger.InstanceID = "i1"
+	f(stranger, FencedInstanceID)
+	stranger.InstanceID = "i2"
+	f(stranger, UnknownMemberID)
+
+	f(Sync{Request: 9, Group: "g", MemberID: "x", Generation: 1}, UnknownMemberID)
+	f(Sync{Request: 9, Group: "g", MemberID: "m1", Generation: 2}, IllegalGeneration)
+	f(Sync{Request: 9, Group: "g", MemberID: "x", InstanceID: "i1", Generation: 1}, FencedInstanceID)
+	f(Heartbeat{Request: 9, Group: "g", MemberID: "m1", Generation: 0}, IllegalGeneration)
+	f(Heartbeat{Request: 9, Group: "g", MemberID: "x", InstanceID: "i1", Generation: 1}, FencedInstanceID)
+
+	commit := Commit{Request: 9, Group: "g", Generation: -1, Offsets: []CommitOffset{{Topic: "t"}}}
+	f(commit, UnknownMemberID) // not a member's, and the group has members
+	commit.MemberID = "x"
+	f(commit, UnknownMemberID)
+	commit.MemberID, commit.Generation = "m1", 7
+	f(commit, IllegalGeneration)
+	commit.MemberID, commit.InstanceID = "x", "i1"
+	f(commit, FencedInstanceID)
+}
+
+// Metadata beyond offset.metadata.max.bytes refuses its partition only.
+func TestCommitMetadataTooLarge(t *testing.T) {
+	table := NewTable(testConfig())
+	var fx Effects
+	table.Step(1, Commit{Request: 1, Group: "g", Generation: -1, Offsets: []CommitOffset{
+		{Topic: "t", Partition: 0, Offset: 1, Metadata: "12345", Retention: -1},
+		{Topic: "t", Partition: 1, Offset: 2, Metadata: "1234", Retention: -1},
+	}}, &fx)
+	table.Step(1, Appended{Token: 1}, &fx)
+	r := fx.Replies[0].Response.(CommitResponse)
+	if r.Partitions[0] != OffsetMetadataTooLarge || r.Partitions[1] != None {
+		t.Errorf("codes %v", r.Partitions)
+	}
+	if all := table.Offsets("g"); len(all) != 1 || all[0].Partition != 1 || all[0].Metadata != "1234" {
+		t.Errorf("offsets %+v", all)
+	}
+}
+
+// What clients' buffers held is copied: they are used again.
+func TestRequestBytesAreCopied(t *testing.T) {
+	table := NewTable(testConfig())
+	var fx Effects
+	metadata, assignment := subscription("topic"), []byte("mine")
+	table.Step(1, Join{
+		Request: 1, Group: "g", FreshMemberID: "m", SessionTimeout: 6000, ProtocolType: "consumer",
+		Protocols: []Protocol{{Name: "range", Metadata: metadata}},
+	}, &fx)
+	table.Step(1, Sync{Request: 2, Group: "g", MemberID: "m", Generation: 1, Assignments: []Assignment{{MemberID: "m", Data: assignment}}}, &fx)
+	clear(metadata)
+	clear(assignment)
+	table.Step(1, Appended{Token: 1}, &fx)
+	m := table.Describe("g").Members[0]
+	if string(m.Metadata) != string(subscription("topic")) || string(m.Assignment) != "mine" {
+		t.Errorf("metadata %q, assignment %q", m.Metadata, m.Assignment)
+	}
+}
+
+// Records carry the wall clock's time, timers don't look at it.
+func TestWallClock(t *testing.T) {
+	table := NewTable(testConfig())
+	table.SetWall(5000)
+	var fx Effects
+	table.Step(100, Commit{Request: 1, Group: "g", Generation: -1, Offsets: []CommitOffset{{Topic: "t", Offset: 1, Retention: -1}}}, &fx)
+	v := fx.Appends[0].Records[0].(OffsetRecord).Value
+	if v.CommittedAt != 5100 || v.ExpiresAt != types.NoTimestamp {
+		t.Errorf("committed at %d, expires at %d", v.CommittedAt, v.ExpiresAt)
+	}
+	table.Step(100, Appended{Token: 1}, &fx)
+	fx.Reset()
+	table.Step(1099, SweepOffsets{}, &fx)
+	if len(fx.Appends) != 0 {
+		t.Error("expired a millisecond early")
+	}
+	table.Step(1100, SweepOffsets{}, &fx)
+	if len(fx.Appends) != 1 {
+		t.Error("not expired when its retention was over")
+	}
+}
+
+func TestSubscribedTopics(t *testing.T) {
+	f := func(in []byte, want ...string) {
+		t.Helper()
+		got, err := subscribedTopics(in)
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("%q gave %q, %v; want %q", in, got, err, want)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("%q gave %q, want %q", in, got, want)
+			}
+		}
+	}
+	f(subscription(""))
+	f(subscription("a"), "a")
+	f(subscription("a+bc!data"), "a", "bc")
+
+	bad := func(in []byte) {
+		t.Helper()
+		if got, err := subscribedTopics(in); err == nil {
+			t.Errorf("%x gave %q", in, got)
+		}
+	}
+	bad(nil)
+	bad([]byte{0, 0, 0, 0, 0})
+	bad([]byte{0xff, 0xff, 0, 0, 0, 0})             // version below 0
+	bad([]byte{0, 0, 0xff, 0xff, 0xff, 0xff})       // null topics
+	bad([]byte{0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0}) // a count beyond the bytes
+	bad([]byte{0, 0, 0, 0, 0, 1, 0, 5, 'a'})        // a name cut off
+	bad([]byte{0, 0, 0, 0, 0, 1, 0xff, 0xff, 'a'})  // a null name
+}
