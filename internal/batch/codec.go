@@ -162,32 +162,30 @@ func unsnappyBlock(dst, src []byte, limit int) ([]byte, error) {
 	return dst[:len(dst)+n], nil
 }
 
-// zstdDecoders decode whole blocks up to the capacity they are given.
-var zstdDecoders = sync.Pool{New: func() any {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderLowmem(true))
-	if err != nil {
-		panic(err) // the options are constants
+// zstdDecoders holds one decoder per limit, which callers share. Decoding whole
+// inputs needs no window of its own, and room for a stated size is bounded by
+// what the input could decode to.
+var zstdDecoders sync.Map // limit in bytes → *zstd.Decoder
+
+func zstdDecoder(limit int) *zstd.Decoder {
+	if d, ok := zstdDecoders.Load(limit); ok {
+		return d.(*zstd.Decoder)
 	}
-	return d
-}}
+	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(limit)), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		panic(err) // the options are constants, the limit is above 0
+	}
+	shared, _ := zstdDecoders.LoadOrStore(limit, d)
+	return shared.(*zstd.Decoder)
+}
 
 func unzstd(dst, src []byte, limit int) ([]byte, error) {
-	d := zstdDecoders.Get().(*zstd.Decoder)
-	defer zstdDecoders.Put(d)
-	size := max(cap(dst), min(limit, 4*len(src)+4096))
-	for {
-		if cap(dst) < size {
-			dst = make([]byte, 0, size)
-		}
-		out, err := d.DecodeAll(src, dst[:0:min(cap(dst), limit)])
-		switch {
-		case err == nil:
-			return out, nil
-		case !errors.Is(err, zstd.ErrDecoderSizeExceeded) && !errors.Is(err, zstd.ErrWindowSizeExceeded):
-			return dst[:0], err
-		case size >= limit:
-			return dst[:0], errDecodedTooLarge(limit)
-		}
-		size = min(limit, 4*size)
+	out, err := zstdDecoder(limit).DecodeAll(src, dst)
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		return dst, errDecodedTooLarge(limit)
 	}
+	if err != nil {
+		return dst, err
+	}
+	return out, nil
 }

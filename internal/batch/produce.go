@@ -48,6 +48,21 @@ type RecordsError struct {
 	Records []RecordError // at most maxRecordErrors
 }
 
+// add notes one more refused record; the receiver may be nil. A batch with
+// records refused for both reasons is an invalid one.
+func (e *RecordsError) add(index int32, kind error, reason string) *RecordsError {
+	if e == nil {
+		e = &RecordsError{Kind: kind}
+	}
+	if errors.Is(kind, ErrInvalidRecord) {
+		e.Kind = kind
+	}
+	if len(e.Records) < maxRecordErrors {
+		e.Records = append(e.Records, RecordError{Index: int(index), Reason: reason})
+	}
+	return e
+}
+
 // Error names the first refused records.
 func (e *RecordsError) Error() string {
 	words := make([]string, 0, 3)
@@ -127,15 +142,7 @@ func checkProducedHeader(h *Header, rules ProduceRules) error {
 // checkProducedRecords walks the records and gives the largest time.
 func checkProducedRecords(raw []byte, rules ProduceRules, scratch *Scratch) (types.Millis, error) {
 	maxTimestamp := types.NoTimestamp
-	var refused RecordsError
-	refuse := func(index int32, kind error, format string, args ...any) {
-		if refused.Kind == nil || errors.Is(kind, ErrInvalidRecord) {
-			refused.Kind = kind
-		}
-		if len(refused.Records) < maxRecordErrors {
-			refused.Records = append(refused.Records, RecordError{Index: int(index), Reason: fmt.Sprintf(format, args...)})
-		}
-	}
+	var refused *RecordsError
 	index := int32(0)
 	it := Records(raw, scratch)
 	for it.Next() {
@@ -145,17 +152,17 @@ func checkProducedRecords(raw []byte, rules ProduceRules, scratch *Scratch) (typ
 		case r.OffsetDelta != index:
 			return 0, fmt.Errorf("%w: record %d has offset delta %d", ErrInvalidRecord, index, r.OffsetDelta)
 		case rules.Compacted && r.Key == nil:
-			refuse(index, ErrInvalidRecord, "no key, on a compacted topic")
+			refused = refused.add(index, ErrInvalidRecord, "no key, on a compacted topic")
 		case !rules.timeFits(r.Timestamp):
-			refuse(index, ErrInvalidTimestamp, "timestamp %d is out of range at %d", r.Timestamp, rules.Now)
+			refused = refused.add(index, ErrInvalidTimestamp, fmt.Sprintf("timestamp %d is out of range at %d", r.Timestamp, rules.Now))
 		}
 		index++
 	}
 	if err := it.Err(); err != nil {
 		return 0, err
 	}
-	if refused.Kind != nil {
-		return 0, &refused
+	if refused != nil {
+		return 0, refused
 	}
 	return maxTimestamp, nil
 }
