@@ -1,15 +1,51 @@
 // Package control decides what to write into the metadata: it turns an image
 // and a request into plans whose compares hold only as long as what the
-// decision was based on (R7). It never talks to a store, has no clock and no
-// randomness: fresh ids and times come in with the request.
+// decision was based on (R7).
+//
+// It owns registration, topics, partitions, configs, elections (R10, R11),
+// producer id blocks (R30) and the records of mirrors; what a mirrored
+// partition's record becomes is core/mirror's decision, for which
+// UpdatePartition adds the compares and checks the invariants. It never talks
+// to a store, has no clock and no randomness: fresh ids and times come in with
+// the request.
+//
+// A request that can't be done is refused with an error that matches one of
+// the Err… values and says why in a sentence for the client. A plan that is
+// too large for one transaction comes as several, of which only the last makes
+// anything visible, so that stopping in between does no harm.
+//
+// Tests carry plans out on metastore/mem and look at the image; named tables
+// hold the refusals.
 package control
 
 import (
 	"errors"
+	"fmt"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/core/meta"
-	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
+)
+
+// Refusals. The comments give the Kafka error that a client gets.
+var (
+	ErrNodeIDInUse          = errors.New("the node id is in use")                // DUPLICATE_BROKER_REGISTRATION
+	ErrNotRegistered        = errors.New("this registration has ended")          // STALE_BROKER_EPOCH
+	ErrNotLeader            = errors.New("this broker doesn't lead")             // NOT_LEADER_OR_FOLLOWER
+	ErrTopicExists          = errors.New("the topic exists")                     // TOPIC_ALREADY_EXISTS
+	ErrInvalidTopic         = errors.New("invalid topic name")                   // INVALID_TOPIC_EXCEPTION
+	ErrUnknownTopic         = errors.New("the topic doesn't exist")              // UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
+	ErrUnknownPartition     = errors.New("the partition doesn't exist")          // UNKNOWN_TOPIC_OR_PARTITION
+	ErrInvalidPartitions    = errors.New("invalid number of partitions")         // INVALID_PARTITIONS
+	ErrInvalidReplication   = errors.New("invalid replication factor")           // INVALID_REPLICATION_FACTOR
+	ErrInvalidAssignment    = errors.New("invalid replica assignment")           // INVALID_REPLICA_ASSIGNMENT
+	ErrInvalidConfig        = errors.New("invalid config")                       // INVALID_CONFIG
+	ErrInvalidRequest       = errors.New("invalid request")                      // INVALID_REQUEST
+	ErrUnreadable           = errors.New("the metadata can't be read")           // KAFKA_STORAGE_ERROR
+	ErrMirrorExists         = errors.New("the mirror exists")                    // INVALID_REQUEST
+	ErrUnknownMirror        = errors.New("the mirror doesn't exist")             // RESOURCE_NOT_FOUND
+	ErrMirrorInUse          = errors.New("partitions still follow the mirror")   // INVALID_REQUEST
+	ErrLeaderEpochExhausted = errors.New("the leader epoch can't rise any more") // UNKNOWN_SERVER_ERROR
 )
 
 // Me is the writer of a plan: a broker in its present registration. Every plan
@@ -19,141 +55,28 @@ type Me struct {
 	Epoch types.BrokerEpoch
 }
 
-// Limits bound one transaction; Split keeps plans within them.
-type Limits struct {
-	// Ops bounds the compares, and the operations, of a transaction (metastore.Store.MaxTxnOps).
-	Ops int
-	// Bytes bounds keys and values together; etcd refuses requests above 1.5 MiB. 0 means 1 MiB.
-	Bytes int
+// compare holds while the writer's registration is the one it speaks in.
+func (me Me) compare(image *meta.Image) meta.Compare {
+	return meta.CreateRevisionIs(image.Keys().Broker(me.ID), meta.Revision(me.Epoch))
 }
 
-var errSkeleton = errors.New("not written yet")
-
-// RegisterBroker registers a broker under a lease.
-func RegisterBroker(image *meta.Image, broker meta.BrokerRecord, lease meta.LeaseID) ([]meta.Plan, error) {
-	return nil, errSkeleton
+// registered refuses a writer whose registration the image no longer has.
+func (me Me) registered(image *meta.Image) error {
+	epoch, ok := image.BrokerEpoch(me.ID)
+	if !ok || epoch != me.Epoch {
+		return fmt.Errorf("broker %d, epoch %d: %w", me.ID, me.Epoch, ErrNotRegistered)
+	}
+	return nil
 }
 
-// UnregisterBroker ends a registration.
-func UnregisterBroker(image *meta.Image, me Me) (meta.Plan, error) { return meta.Plan{}, errSkeleton }
-
-// CreateTopicRequest asks for a topic.
-type CreateTopicRequest struct {
-	Name string
-	// ID is fresh and random, or the source's for a mirror's topic.
-	ID types.TopicID
-	// Partitions and ReplicationFactor must be positive unless Assignment is given.
-	Partitions        int32
-	ReplicationFactor int
-	// Assignment lists the replicas of each partition, nil to place them.
-	Assignment [][]types.BrokerID
-	// Configs are validated settings, MinISR their min.insync.replicas (1 if 0).
-	Configs  map[string]string
-	MinISR   int
-	Internal bool
-	// TimelineID is fresh and random: the root timeline of every partition (R16).
-	TimelineID string
-	// Mirrors, if not nil, makes a mirror's topic: one state for each
-	// partition, which is read-only and has no timeline until it adopts its source's.
-	Mirrors []meta.MirrorState
+// checked asserts what every plan must keep to, whatever it does.
+func checked(plan meta.Plan) meta.Plan {
+	assert.That(plan.Why != "" && len(plan.If) > 0, "I-56: plan %q compares nothing", plan.Why)
+	seen := make(map[string]bool, len(plan.Then))
+	for _, op := range plan.Then {
+		// Invariant I-56: a plan compares something and touches no key twice.
+		assert.That(!seen[op.Key], "I-56: plan %q touches %s twice", plan.Why, op.Key)
+		seen[op.Key] = true
+	}
+	return plan
 }
-
-// CreateTopic makes a topic.
-func CreateTopic(image *meta.Image, r CreateTopicRequest, me Me, limits Limits) ([]meta.Plan, error) {
-	return nil, errSkeleton
-}
-
-// DeleteTopic deletes a topic with all its records.
-func DeleteTopic(image *meta.Image, id types.TopicID, me Me) (meta.Plan, error) {
-	return meta.Plan{}, errSkeleton
-}
-
-// CreatePartitionsRequest asks for more partitions.
-type CreatePartitionsRequest struct {
-	Topic types.TopicID
-	// Count is the number of partitions afterwards.
-	Count int32
-	// Assignment lists the replicas of each new partition, nil to place them.
-	Assignment [][]types.BrokerID
-	MinISR     int
-	// TimelineID and Mirrors are as for CreateTopicRequest, for the new partitions alone.
-	TimelineID string
-	Mirrors    []meta.MirrorState
-}
-
-// CreatePartitions adds partitions to a topic.
-func CreatePartitions(image *meta.Image, r CreatePartitionsRequest, me Me, limits Limits) ([]meta.Plan, error) {
-	return nil, errSkeleton
-}
-
-// AlterTopicConfigs replaces a topic's configs (validated by the caller) and
-// brings its partitions' MinISR in step, clearing their ELR where it changes (R12).
-func AlterTopicConfigs(image *meta.Image, id types.TopicID, configs map[string]string, minISR int, me Me, limits Limits) ([]meta.Plan, error) {
-	return nil, errSkeleton
-}
-
-// AlterBrokerConfigs replaces the dynamic configs of a broker, or with NoBroker of all.
-func AlterBrokerConfigs(image *meta.Image, id types.BrokerID, configs map[string]string, me Me) (meta.Plan, error) {
-	return meta.Plan{}, errSkeleton
-}
-
-// UpdatePartition writes one partition record that its leader changed: it
-// compares the old record, the writer's registration and that the writer leads (R7).
-func UpdatePartition(image *meta.Image, id types.TopicID, partition int32, record meta.PartitionRecord, me Me) (meta.Plan, error) {
-	return meta.Plan{}, errSkeleton
-}
-
-// ElectionKind says how a leader was found (R11).
-type ElectionKind string
-
-// Election is the outcome of an election of one partition.
-type Election struct {
-	Partition meta.PartitionID
-	Kind      ElectionKind
-	Record    meta.PartitionRecord
-	Plan      meta.Plan
-}
-
-// Elect elects candidate for one partition; ok is false if it may not lead.
-func Elect(image *meta.Image, id types.TopicID, partition int32, candidate types.BrokerID, unclean bool, me Me) (Election, bool, error) {
-	return Election{}, false, errSkeleton
-}
-
-// ElectAll elects a broker wherever its partitions need a leader, as after a
-// registration (R10), and gives the elections and their plans within limits.
-func ElectAll(image *meta.Image, candidate types.BrokerID, unclean func(*meta.Topic) bool, me Me, limits Limits) ([]Election, []meta.Plan) {
-	return nil, nil
-}
-
-// ProducerIDBlock is a range of producer ids: First to First+Size-1.
-type ProducerIDBlock struct {
-	First types.ProducerID
-	Size  int
-}
-
-// AllocateProducerIDs takes a block from the cluster's range (R30). random31
-// are 31 random bits, used only where a range must begin.
-func AllocateProducerIDs(image *meta.Image, random31 uint32, size int, me Me) (meta.Plan, ProducerIDBlock, error) {
-	return meta.Plan{}, ProducerIDBlock{}, errSkeleton
-}
-
-// CreateMirror writes a new mirror.
-func CreateMirror(image *meta.Image, record meta.MirrorRecord, me Me) (meta.Plan, error) {
-	return meta.Plan{}, errSkeleton
-}
-
-// UpdateMirror overwrites a mirror's record, comparing the one in the image.
-func UpdateMirror(image *meta.Image, record meta.MirrorRecord, me Me) (meta.Plan, error) {
-	return meta.Plan{}, errSkeleton
-}
-
-// DeleteMirror deletes a mirror's record. Partitions that still follow it are a refusal.
-func DeleteMirror(image *meta.Image, name string, me Me) (meta.Plan, error) {
-	return meta.Plan{}, errSkeleton
-}
-
-// Split merges plans of single partitions into as few transactions as limits
-// allow, each of which may be carried out or not on its own.
-func Split(plans []meta.Plan, limits Limits) []meta.Plan { return plans }
-
-var _ timeline.List

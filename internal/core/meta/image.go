@@ -111,6 +111,21 @@ func (i *Image) TopicByName(name string) (*Topic, bool) {
 	return i.Topic(n.Record.ID)
 }
 
+// TopicEntry finds a topic's key whether or not its value can be read: its
+// Record may be nil. Use it where a topic that can't be read must be dealt with.
+func (i *Image) TopicEntry(id types.TopicID) (*Topic, bool) { return i.topics.get(id) }
+
+// NameOf gives the name that is reserved for a topic id, by looking at all of
+// them: for topics whose record can't be read.
+func (i *Image) NameOf(id types.TopicID) (string, bool) {
+	for name, entry := range i.names.all() {
+		if entry.Record != nil && entry.Record.ID == id {
+			return name, true
+		}
+	}
+	return "", false
+}
+
 // NameEntry gives the reservation of a topic's name, whether or not the topic can be read.
 func (i *Image) NameEntry(name string) (*Name, bool) { return i.names.get(name) }
 
@@ -180,6 +195,17 @@ func (i *Image) PartitionEntry(id types.TopicID, partition int32) (*Partition, b
 	return i.partitions.get(PartitionID{Topic: id, Number: partition})
 }
 
+// PartitionKeyRevision gives the modification revision of a partition's key,
+// 0 if there is none, whether or not the partition exists: what a creation stopped half-way
+// left is overwritten by comparing it.
+func (i *Image) PartitionKeyRevision(id types.TopicID, partition int32) Revision {
+	p, ok := i.partitions.get(PartitionID{Topic: id, Number: partition})
+	if !ok {
+		return 0
+	}
+	return p.ModRevision
+}
+
 // PartitionsOf walks the partitions of a topic by number, faulty ones included.
 func (i *Image) PartitionsOf(id types.TopicID) iter.Seq[*Partition] {
 	return func(yield func(*Partition) bool) {
@@ -245,6 +271,9 @@ func (i *Image) Broker(id types.BrokerID) (*Broker, bool) {
 	b, ok := i.brokers.get(id)
 	return b, ok && b.Record != nil
 }
+
+// BrokerEntry finds a registration whether or not its value can be read: its Record may be nil.
+func (i *Image) BrokerEntry(id types.BrokerID) (*Broker, bool) { return i.brokers.get(id) }
 
 // BrokerEpoch gives the present broker epoch of a broker that is registered.
 func (i *Image) BrokerEpoch(id types.BrokerID) (types.BrokerEpoch, bool) {

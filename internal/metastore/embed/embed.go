@@ -16,12 +16,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/wal"
@@ -111,7 +114,23 @@ func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
 			e, err = nil, fmt.Errorf("etcd: %v", p)
 		}
 	}()
+	// etcd opens its database in a goroutine, whose panic nobody could catch: look first.
+	if err := checkDatabase(filepath.Join(cfg.Dir, "member", "snap", "db")); err != nil {
+		return nil, err
+	}
 	return embed.StartEtcd(cfg)
+}
+
+// checkDatabase opens and closes an existing database, which reads its meta pages.
+func checkDatabase(path string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return fmt.Errorf("its database %s: %w", path, err)
+	}
+	return db.Close()
 }
 
 func config(o Options) *embed.Config {
