@@ -70,7 +70,7 @@ type group struct {
 
 	// wake is at or before the earliest deadline of the group; 0 if it has none.
 	wake   types.Millis
-	active map[string]*group // the table's
+	timers *timers // the table's
 }
 
 type member struct {
@@ -101,7 +101,7 @@ func (g *group) setState(s State, wall types.Millis) {
 func (g *group) wakeAt(at types.Millis) {
 	if at != 0 && (g.wake == 0 || at < g.wake) {
 		g.wake = at
-		g.active[g.id] = g
+		g.timers.wakeAt(g, at)
 	}
 }
 
@@ -109,7 +109,7 @@ func (g *group) wakeAt(at types.Millis) {
 // enough to do so when the old one has passed.
 func (g *group) rest() {
 	g.wake = 0
-	delete(g.active, g.id)
+	delete(g.timers.active, g.id)
 	g.wakeAt(g.joinDeadline)
 	g.wakeAt(g.syncDeadline)
 	for _, at := range g.pendingJoin {

@@ -50,7 +50,7 @@ func (t *Table) replayGroup(r GroupRecord) {
 	}
 	before := t.open(r.Group)
 	g := newGroup(r.Group)
-	g.active, g.offsets, g.persisted = t.active, before.offsets, true
+	g.timers, g.offsets, g.persisted = &t.timers, before.offsets, true
 	t.groups[r.Group] = g
 	v := r.Value
 	g.protocolType, g.protocol, g.generation, g.stateSince = v.ProtocolType, v.Protocol, v.Generation, v.StateSince

@@ -28,13 +28,36 @@ const newMemberJoinTimeout types.Millis = 5 * 60 * 1000
 // owner; nothing in it is safe for concurrent use.
 type Table struct {
 	cfg    Config
-	groups map[string]*group
-	// active holds the groups that have a deadline, by id, so that the many
-	// groups that are only offsets cost nothing when time passes.
-	active    map[string]*group
+	groups    map[string]*group
+	timers    timers
 	writes    []write // asked for and not yet completed, oldest first
 	lastToken Token
 	wallAhead types.Millis
+}
+
+// timers know which groups have a deadline, so that the many groups that are
+// only offsets cost nothing when time passes.
+type timers struct {
+	active map[string]*group
+	// soonest is at or before the wake of every active group; 0 if there is none.
+	soonest types.Millis
+}
+
+func (t *timers) wakeAt(g *group, at types.Millis) {
+	t.active[g.id] = g
+	if t.soonest == 0 || at < t.soonest {
+		t.soonest = at
+	}
+}
+
+// rest computes soonest anew.
+func (t *timers) rest() {
+	t.soonest = 0
+	for _, g := range t.active {
+		if t.soonest == 0 || g.wake < t.soonest {
+			t.soonest = g.wake
+		}
+	}
 }
 
 // write is an append whose completion is awaited. done gets None or the failure.
@@ -45,7 +68,7 @@ type write struct {
 
 // NewTable gives an empty table.
 func NewTable(cfg Config) *Table {
-	return &Table{cfg: cfg, groups: map[string]*group{}, active: map[string]*group{}}
+	return &Table{cfg: cfg, groups: map[string]*group{}, timers: timers{active: map[string]*group{}}}
 }
 
 // SetConfig changes the configuration for what happens from now on.
@@ -99,13 +122,7 @@ func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
 // Deadline gives the time by which a Tick is due, and false if none is.
 // It may be early: a Tick that finds nothing due does nothing.
 func (t *Table) Deadline() (types.Millis, bool) {
-	var first types.Millis
-	for _, g := range t.active {
-		if first == 0 || g.wake < first {
-			first = g.wake
-		}
-	}
-	return first, first != 0
+	return t.timers.soonest, t.timers.soonest != 0
 }
 
 // Pending gives the number of appends whose completion is awaited.
@@ -145,7 +162,8 @@ func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
 		}
 	}
 	clear(t.groups)
-	clear(t.active)
+	clear(t.timers.active)
+	t.timers.soonest = 0
 	// The writes' completions may have asked for more; nobody carries them out.
 	t.writes = nil
 	out.Appends = out.Appends[:0]
@@ -153,7 +171,7 @@ func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
 
 func (t *Table) tick(now types.Millis, out *Effects) {
 	var due []string
-	for id, g := range t.active {
+	for id, g := range t.timers.active {
 		if g.wake <= now {
 			due = append(due, id)
 		}
@@ -166,6 +184,7 @@ func (t *Table) tick(now types.Millis, out *Effects) {
 			t.settle(id)
 		}
 	}
+	t.timers.rest()
 }
 
 // group gives a group that exists and isn't being deleted.
@@ -178,7 +197,7 @@ func (t *Table) open(id string) *group {
 	g := t.groups[id]
 	if g == nil {
 		g = newGroup(id)
-		g.active = t.active
+		g.timers = &t.timers
 		t.groups[id] = g
 	}
 	return g
@@ -201,5 +220,5 @@ func (t *Table) drop(g *group) {
 	// Invariant I-77: a group that is taken out is the one that is in.
 	assert.That(t.groups[g.id] == g, "I-77: group %q is dropped twice", g.id)
 	delete(t.groups, g.id)
-	delete(t.active, g.id)
+	delete(t.timers.active, g.id)
 }
