@@ -27,7 +27,7 @@ const newMemberJoinTimeout types.Millis = 5 * 60 * 1000
 // Table holds the groups of one partition of __consumer_offsets. It has one
 // owner; nothing in it is safe for concurrent use.
 type Table struct {
-	cfg    Config
+	cfg       Config
 	groups    map[string]*group
 	timers    timers
 	writes    []write // asked for and not yet completed, oldest first
