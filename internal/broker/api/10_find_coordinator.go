@@ -3,8 +3,6 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"tidemark/internal/core/meta"
-	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
 
@@ -43,41 +41,30 @@ func (c *Call) coordinatorOf(key string, kind int8) kmsg.FindCoordinatorResponse
 	out.NodeID, out.Port = -1, -1
 	node, err := c.findCoordinator(key, kind)
 	if err == nil {
-		out.NodeID = int32(node.id)
-		out.Host, out.Port = node.endpoint.Host, node.endpoint.Port
+		out.NodeID, out.Host, out.Port = int32(node.ID), node.Host, node.Port
 	}
 	out.ErrorCode, out.ErrorMessage = int16(CodeOf(err)), wire.MessageOf(err)
 	return out
 }
 
-type coordinatorNode struct {
-	id       types.BrokerID
-	endpoint meta.Endpoint
-}
-
-func (c *Call) findCoordinator(key string, kind int8) (coordinatorNode, error) {
+func (c *Call) findCoordinator(key string, kind int8) (wire.Node, error) {
 	switch kind {
 	case coordinatorGroup:
 	case coordinatorTransaction:
-		return coordinatorNode{}, wire.Errorf(wire.ErrInvalidRequest, "This broker doesn't serve transactions yet.")
+		return wire.Node{}, wire.Errorf(wire.ErrInvalidRequest, "This broker doesn't serve transactions yet.")
 	case coordinatorShare:
-		return coordinatorNode{}, wire.Errorf(wire.ErrInvalidRequest, "This broker doesn't serve share groups.")
+		return wire.Node{}, wire.Errorf(wire.ErrInvalidRequest, "This broker doesn't serve share groups.")
 	default:
-		return coordinatorNode{}, wire.Errorf(wire.ErrInvalidRequest, "Coordinator type %d is unknown.", kind)
+		return wire.Node{}, wire.Errorf(wire.ErrInvalidRequest, "Coordinator type %d is unknown.", kind)
 	}
 	id, err := c.Groups.FindCoordinator(c.Ctx, key)
 	if err != nil {
-		return coordinatorNode{}, err
+		return wire.Node{}, err
 	}
 	// The newest image: the coordinator may just have been made.
-	broker, ok := c.Server.Image().Broker(id)
+	node, ok := c.node(c.Server.Image(), id)
 	if !ok {
-		return coordinatorNode{}, wire.Errorf(wire.ErrCoordinatorNotAvailable, "Broker %d isn't registered.", id)
+		return wire.Node{}, wire.Errorf(wire.ErrCoordinatorNotAvailable, "Broker %d isn't registered with listener %s.", id, c.Req.Listener)
 	}
-	for _, e := range broker.Record.Endpoints {
-		if e.Listener == c.Req.Listener {
-			return coordinatorNode{id: id, endpoint: e}, nil
-		}
-	}
-	return coordinatorNode{}, wire.Errorf(wire.ErrCoordinatorNotAvailable, "Broker %d has no listener %s.", id, c.Req.Listener)
+	return node, nil
 }

@@ -17,14 +17,6 @@ func text(s *string) string {
 	return *s
 }
 
-// nullable is the inverse of text.
-func nullable(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
 func wireCode(c group.ErrorCode) int16 { return int16(c) }
 
 // clientHost is the client's address in Kafka's form (Java's InetAddress.toString).
