@@ -251,10 +251,7 @@ type EpochEnd struct {
 }
 
 // AbortedTxn is an aborted transaction that a read_committed consumer skips.
-type AbortedTxn struct {
-	ProducerID  types.ProducerID
-	FirstOffset types.Offset
-}
+type AbortedTxn = wire.AbortedTxn
 
 // The special timestamps of ListOffsets.
 const (

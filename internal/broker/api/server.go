@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -16,6 +17,11 @@ type Server struct {
 	Deps
 	byKey map[wire.Key]entry
 	keys  []entry // in the order of keys: what ApiVersions says
+
+	sessions *sessionCache
+	// draining is closed when the server shuts down: requests that only wait end.
+	draining  chan struct{}
+	drainOnce sync.Once
 }
 
 // ErrClose is returned by handlers (wrapped with the reason) when the
@@ -24,7 +30,8 @@ var ErrClose = errors.New("close the connection")
 
 // NewServer makes the server of all registered APIs.
 func NewServer(d Deps) *Server {
-	s := &Server{Deps: d, byKey: make(map[wire.Key]entry)}
+	s := &Server{Deps: d, byKey: make(map[wire.Key]entry),
+		sessions: newSessionCache(d.Settings), draining: make(chan struct{})}
 	for _, e := range append(coreAPIs(), groupAPIs()...) {
 		s.byKey[e.key] = e
 	}
@@ -35,6 +42,12 @@ func NewServer(d Deps) *Server {
 	}
 	return s
 }
+
+// Drain ends the requests that only wait (Fetch). It implements net.Drainer.
+func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+
+// FetchSessions is the number of fetch sessions, for metrics.
+func (s *Server) FetchSessions() int { return s.sessions.count() }
 
 // Call is one request on its way through a handler.
 type Call struct {
@@ -76,6 +89,9 @@ func (s *Server) Handle(ctx context.Context, req *wire.Request) (*wire.Response,
 	e, ok := s.byKey[req.Key]
 	if !ok {
 		return nil, fmt.Errorf("%w: %s isn't served", ErrClose, req.Key)
+	}
+	if api, _ := wire.LookupAPI(req.Key); !api.HasVersion(req.Version) {
+		return unknownVersion(s, req)
 	}
 	msg, err := req.Decode()
 	if err != nil {

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// Metadata (key 3): brokers, topics, leaders.
+//
+// Behaviour
+//   - Null topics (version 0: an empty list) are all, an empty list none. The
+//     order is the request's, or by name.
+//   - Addresses are the ones advertised for the listener that the request came
+//     in by; a broker that has none there isn't listed.
+//   - A topic that doesn't exist is made if the request and
+//     auto.create.topics.enable allow it. Unlike Kafka, which answers
+//     LEADER_NOT_AVAILABLE at first, the answer shows the topic as made: clients
+//     save one round. The image is taken anew after that.
+//   - A partition whose leader is dead, or can't be reached on this listener, is
+//     LEADER_NOT_AVAILABLE (LISTENER_NOT_FOUND from version 6).
+//   - Any broker takes admin requests; the controller is told for old clients.
+//
+// Versions
+//   - 1: rack, controller, internal flag. 2: cluster id. 4: creation by flag.
+//     5: offline replicas. 7: leader epochs. 8: authorized operations. 9:
+//     flexible. 10: topic ids. 11: no cluster operations. 12: topics by id. 13:
+//     an error for the whole answer (never used).
+func (c *Call) metadata(in *kmsg.MetadataRequest) (kmsg.Response, error) {
+	if in.Topics != nil && in.Version >= 4 && !in.AllowAutoTopicCreation {
+		return c.metadataAnswer(in), nil
+	}
+	if c.Settings().AutoCreateTopics && c.createMissing(in) {
+		c.Image = c.Server.Image()
+	}
+	return c.metadataAnswer(in), nil
+}
+
+// createMissing makes the topics that in names and that don't exist; true if
+// there are new ones. What can't be made is left to the answer.
+func (c *Call) createMissing(in *kmsg.MetadataRequest) bool {
+	set := c.Settings()
+	made := false
+	for _, t := range in.Topics {
+		if t.Topic == nil || !validTopicName(*t.Topic) {
+			continue
+		}
+		if _, exists := c.Image.TopicByName(*t.Topic); exists {
+			continue
+		}
+		_, err := c.Topics.Create(c.Ctx, CreateTopic{Name: *t.Topic, Partitions: set.DefaultPartitions,
+			ReplicationFactor: set.DefaultReplicationFactor})
+		if err != nil && CodeOf(err) != wire.ErrTopicAlreadyExists {
+			c.Logger.Warn("automatic topic creation failed", "topic", *t.Topic, "client", c.Req.ClientID, "error", err)
+			continue
+		}
+		made = true
+	}
+	return made
+}
+
+func (c *Call) metadataAnswer(in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
+	out := kmsg.NewPtrMetadataResponse()
+	out.ClusterID, out.ControllerID = &c.ClusterID, int32(c.controllerID())
+	if in.IncludeClusterAuthorizedOperations {
+		out.AuthorizedOperations = opsCluster
+	}
+	for _, n := range c.nodes(c.Image) {
+		out.Brokers = append(out.Brokers, kmsg.MetadataResponseBroker{NodeID: int32(n.ID), Host: n.Host, Port: n.Port, Rack: nullable(n.Rack)})
+	}
+	if in.Topics == nil || in.Version == 0 && len(in.Topics) == 0 {
+		for t := range c.Image.TopicsByName() {
+			out.Topics = append(out.Topics, c.metadataTopic(in, t.Record))
+		}
+		return out
+	}
+	for _, t := range in.Topics {
+		out.Topics = append(out.Topics, c.askedTopic(in, t))
+	}
+	return out
+}
+
+// askedTopic answers one topic of the request.
+func (c *Call) askedTopic(in *kmsg.MetadataRequest, t kmsg.MetadataRequestTopic) kmsg.MetadataResponseTopic {
+	ref := topicRef{id: t.TopicID, useID: t.Topic == nil}
+	if t.Topic != nil {
+		ref.name = *t.Topic
+	}
+	rec, err := ref.find(c.Image)
+	switch {
+	case t.Topic == nil && in.Version < 12, t.Topic == nil && ref.id.IsZero():
+		err = wire.ErrInvalidRequest // by id only from version 12 on
+	case t.Topic != nil && err != nil && !validTopicName(ref.name):
+		err = wire.ErrInvalidTopic
+	}
+	if err == nil {
+		return c.metadataTopic(in, rec)
+	}
+	to := kmsg.NewMetadataResponseTopic()
+	to.ErrorCode = int16(CodeOf(err))
+	to.Topic, to.TopicID = t.Topic, t.TopicID
+	if in.Version < 12 && to.Topic == nil {
+		to.Topic = new(string) // null isn't to be had before version 12
+	}
+	return to
+}
+
+func (c *Call) metadataTopic(in *kmsg.MetadataRequest, t *meta.TopicRecord) kmsg.MetadataResponseTopic {
+	to := kmsg.NewMetadataResponseTopic()
+	to.Topic, to.TopicID, to.IsInternal = &t.Name, t.ID, t.Internal
+	if in.IncludeTopicAuthorizedOperations {
+		to.AuthorizedOperations = opsTopic
+	}
+	to.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, t.Partitions)
+	for p := range c.Image.PartitionsOf(t.ID) {
+		v := c.viewPartition(p, in.Version < 6)
+		to.Partitions = append(to.Partitions, kmsg.MetadataResponseTopicPartition{
+			ErrorCode: int16(v.code), Partition: p.ID.Number, Leader: int32(v.leader), LeaderEpoch: int32(v.epoch),
+			Replicas: v.replicas, ISR: v.isr, OfflineReplicas: v.offline,
+		})
+	}
+	return to
+}
+
+// partitionView is a partition record as clients are shown it.
+type partitionView struct {
+	code                   wire.ErrCode
+	leader                 types.BrokerID
+	epoch                  types.LeaderEpoch
+	replicas, isr, offline []int32
+}
+
+// viewPartition shows a partition. Old clients don't know LISTENER_NOT_FOUND.
+func (c *Call) viewPartition(p *meta.Partition, old bool) partitionView {
+	r := p.Record
+	if r == nil {
+		return partitionView{code: wire.ErrLeaderNotAvailable, leader: types.NoBroker, epoch: types.NoLeaderEpoch,
+			replicas: []int32{}, isr: []int32{}, offline: []int32{}}
+	}
+	v := partitionView{leader: r.Leader, epoch: r.LeaderEpoch, replicas: ids(r.Replicas), isr: ids(r.ISRIDs()), offline: []int32{}}
+	for _, b := range r.Replicas {
+		if _, live := c.Image.Broker(b); !live {
+			v.offline = append(v.offline, int32(b))
+		}
+	}
+	if _, reachable := c.node(c.Image, r.Leader); reachable {
+		return v
+	}
+	v.code, v.leader = wire.ErrLeaderNotAvailable, types.NoBroker
+	if r.Leader != types.NoBroker && !old && !slices.Contains(v.offline, int32(r.Leader)) {
+		v.code = wire.ErrListenerNotFound
+	}
+	return v
+}
+
+// validTopicName follows Kafka: 1 to 249 of [a-zA-Z0-9._-], and neither "." nor "..".
+func validTopicName(s string) bool {
+	if s == "" || len(s) > 249 || s == "." || s == ".." {
+		return false
+	}
+	for i := range len(s) {
+		b := s[i]
+		if (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && (b < '0' || b > '9') && b != '.' && b != '_' && b != '-' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/wire"
+)
+
+// ApiVersions (key 18): what this broker speaks.
+//
+// Behaviour
+//   - Lists the APIs that have a handler, with Kafka 4.4's ranges. Produce is
+//     advertised from 0 although it is served from 3: librdkafka before 2.11
+//     turns compression off otherwise (KAFKA-18659).
+//   - A version that we don't know is answered in version 0 with
+//     UNSUPPORTED_VERSION and the range of ApiVersions itself (KIP-511); the
+//     body isn't read.
+//   - A client name or version that isn't of Kafka's form is INVALID_REQUEST.
+//   - No features are finalized: transactions v2 and the new group protocol
+//     aren't served yet, and clients turn them on by what they see here.
+//
+// Versions
+//   - 1: throttle time. 3: flexible body (never header), client name and
+//     version. 4: features may begin at 0. 5: cluster and node id of the broker
+//     that the client means to reach; another one gets REBOOTSTRAP_REQUIRED.
+func (c *Call) apiVersions(in *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
+	out := kmsg.NewPtrApiVersionsResponse()
+	if code := c.checkClient(in); code != wire.None {
+		out.ErrorCode = int16(code)
+		return out, nil
+	}
+	for _, e := range c.keys {
+		out.ApiKeys = append(out.ApiKeys, advertised(e.key))
+	}
+	return out, nil
+}
+
+func advertised(key wire.Key) kmsg.ApiVersionsResponseApiKey {
+	api, _ := wire.LookupAPI(key)
+	k := kmsg.NewApiVersionsResponseApiKey()
+	k.ApiKey, k.MinVersion, k.MaxVersion = int16(key), api.Min, api.Max
+	if key == wire.KeyProduce {
+		k.MinVersion = 0
+	}
+	return k
+}
+
+var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)
+
+func (c *Call) checkClient(in *kmsg.ApiVersionsRequest) wire.ErrCode {
+	if in.Version >= 3 && (!softwareName.MatchString(in.ClientSoftwareName) || !softwareName.MatchString(in.ClientSoftwareVersion)) {
+		return wire.ErrInvalidRequest
+	}
+	if in.Version < 5 {
+		return wire.None
+	}
+	switch known := in.ClusterID != nil; {
+	case known != (in.NodeID >= 0):
+		return wire.ErrInvalidRequest
+	case known && (*in.ClusterID != c.ClusterID || in.NodeID != int32(c.NodeID)):
+		return wire.ErrRebootstrapRequired
+	}
+	return wire.None
+}
+
+// unknownVersion answers a request of a version outside the table: only
+// ApiVersions gets an answer.
+func unknownVersion(s *Server, req *wire.Request) (*wire.Response, error) {
+	if _, served := s.byKey[req.Key]; !served || req.Key != wire.KeyApiVersions {
+		return nil, fmt.Errorf("%w: %s has no version %d", ErrClose, req.Key, req.Version)
+	}
+	out := kmsg.NewPtrApiVersionsResponse()
+	out.ErrorCode = int16(wire.ErrUnsupportedVersion)
+	out.ApiKeys = []kmsg.ApiVersionsResponseApiKey{advertised(wire.KeyApiVersions)}
+	old := *req
+	old.Version = 0
+	return wire.Encode(&old, out), nil
+}

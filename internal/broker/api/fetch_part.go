@@ -1,0 +1,144 @@
+package api
+
+import (
+	"sync"
+
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// fetchPart is one partition of a Fetch request or of a fetch session.
+type fetchPart struct {
+	ref   topicRef
+	index int32
+	// topic numbers the topics of the request or session, so that they can be
+	// told apart and put together cheaply.
+	topic int
+
+	// What the client asks for.
+	offset       types.Offset
+	currentEpoch types.LeaderEpoch
+	lastEpoch    types.LeaderEpoch
+	maxBytes     int32
+
+	// What there is of it: set by fetchCall.look.
+	part    Partition // nil while unknown, or not led here
+	cancel  func()    // ends the subscription
+	res     ReadResult
+	code    wire.ErrCode
+	err     error
+	touched bool // looked at in the present request
+	// forgotten: taken out of the session, so a late wake-up finds it gone.
+	forgotten bool
+
+	// queued is true while the partition waits in its queue; guarded by the queue's lock.
+	queued bool
+
+	// sent is what the session's client knows.
+	sent sentState
+}
+
+// sentState is what an answer said about a partition; a change of it is
+// answered even if there are no records (KIP-227).
+type sentState struct {
+	valid                           bool
+	highWatermark, stable, logStart types.Offset
+}
+
+// changed reports whether an incremental answer must hold the partition.
+func (p *fetchPart) changed() bool {
+	return p.code != wire.None || p.res.Bytes > 0 || p.res.HasDiverging || p.sent != p.state()
+}
+
+func (p *fetchPart) state() sentState {
+	return sentState{valid: true, highWatermark: p.res.HighWatermark, stable: p.res.LastStable, logStart: p.res.LogStart}
+}
+
+// again reports whether a session's next request must look at the partition
+// whatever happens until then: an error is said every time, and records are
+// sent until the client asks for a later offset or forgets the partition.
+func (p *fetchPart) again(committed bool) bool {
+	return p.code != wire.None || p.res.HasDiverging || p.hasMore(committed)
+}
+
+// hasMore reports whether records that the client may see lie at or after its offset.
+func (p *fetchPart) hasMore(committed bool) bool {
+	end := p.res.HighWatermark
+	if committed {
+		end = p.res.LastStable
+	}
+	return p.code == wire.None && p.offset < end
+}
+
+// drop gives back the records read, if the answer hasn't taken them.
+func (p *fetchPart) drop() {
+	if p.res.Release != nil {
+		p.res.Release()
+	}
+	p.res = ReadResult{Records: p.res.Records[:0], Aborted: p.res.Aborted[:0]}
+}
+
+func (p *fetchPart) subscribe(q *fetchQueue) {
+	if p.cancel == nil {
+		p.cancel = p.part.OnProgress(func() { q.wakeWith(p) })
+	}
+}
+
+func (p *fetchPart) unsubscribe() {
+	if p.cancel != nil {
+		p.cancel()
+		p.cancel = nil
+	}
+}
+
+// fetchQueue holds the partitions that have something new to say, oldest
+// first: so partitions take turns when an answer can't hold all of them.
+type fetchQueue struct {
+	// wake has a token when a partition was added from outside.
+	wake chan struct{}
+
+	mu   sync.Mutex // guards the following, and the parts' queued fields
+	list []*fetchPart
+}
+
+func newFetchQueue() *fetchQueue { return &fetchQueue{wake: make(chan struct{}, 1)} }
+
+func (q *fetchQueue) add(p *fetchPart) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	// Invariant I-62: a partition is in its queue at most once.
+	if !p.queued {
+		p.queued = true
+		q.list = append(q.list, p)
+	}
+}
+
+// wakeWith is called by the partition (Partition.OnProgress): it never blocks.
+func (q *fetchQueue) wakeWith(p *fetchPart) {
+	q.add(p)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next takes the oldest partition out of the queue; nil if it is empty.
+func (q *fetchQueue) next() *fetchPart {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) == 0 {
+		return nil
+	}
+	p := q.list[0]
+	q.list[0] = nil
+	q.list = q.list[1:]
+	p.queued = false
+	return p
+}
+
+// size is how many partitions wait.
+func (q *fetchQueue) size() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.list)
+}

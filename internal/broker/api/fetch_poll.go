@@ -1,0 +1,91 @@
+package api
+
+import "time"
+
+// poll reads what is there, and waits for more until the request is satisfied.
+//
+// Each round looks at the partitions in the queue only: at first all that the
+// request names (in a session: those with something new), afterwards those that
+// moved. The image of a round is taken after the wait before it: a woken
+// request starts anew (R9).
+func (f *fetchCall) poll() {
+	for _, p := range f.parts {
+		f.look(p)
+	}
+	f.round()
+	for waiting := false; !f.satisfied(); waiting = true {
+		if !waiting && f.session == nil {
+			f.watch()
+			continue
+		}
+		if !f.wait() {
+			return
+		}
+		f.Image = f.Call.Server.Image()
+		f.round()
+	}
+}
+
+// round looks at the partitions that wait in the queue now, up to the point
+// where the answer is full: what is left waits for the next request.
+func (f *fetchCall) round() {
+	for range f.queue.size() {
+		if f.bytes > 0 && f.bytes >= f.maxBytes {
+			return
+		}
+		p := f.queue.next()
+		if p == nil {
+			return
+		}
+		if !p.forgotten {
+			f.look(p)
+		}
+	}
+}
+
+// satisfied reports whether the answer goes out now.
+func (f *fetchCall) satisfied() bool {
+	return f.urgent || f.bytes >= f.minBytes || f.deadline.IsZero() || f.empty()
+}
+
+// empty reports whether the request names no partition at all: there is
+// nothing to wait for.
+func (f *fetchCall) empty() bool {
+	return f.full && len(f.parts) == 0
+}
+
+// watch subscribes a request without session to its partitions, and looks at
+// them again: they may have moved before.
+func (f *fetchCall) watch() {
+	for _, p := range f.parts {
+		if p.part != nil {
+			p.subscribe(f.queue)
+		}
+	}
+	for _, p := range f.parts {
+		f.look(p)
+	}
+}
+
+// wait blocks until a partition moves (true), or it is time to answer (false).
+func (f *fetchCall) wait() bool {
+	left := time.Until(f.deadline)
+	if left <= 0 {
+		return false
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	var interrupt chan struct{}
+	if f.session != nil {
+		interrupt = f.session.interrupt
+	}
+	select {
+	case <-f.queue.wake:
+		return true
+	case <-timer.C:
+	case <-f.Ctx.Done():
+	case <-f.draining:
+	case <-interrupt:
+	}
+	return false
+}
