@@ -49,8 +49,9 @@ type Client struct {
 	closed       bool
 }
 
-// purpose keeps long polls and requests on connections of their own.
-type purpose int8
+// purpose keeps long polls and requests on connections of their own: 0 is for
+// requests, each number above for one lane of fetches.
+type purpose int
 
 const (
 	purposeRequests purpose = iota

@@ -202,7 +202,7 @@ func sessionOf(t *testing.T, c *Client) (*Session, map[string]FetchPartition) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := c.NewSession(m.Brokers[0].ID)
+	s := c.NewSession(m.Brokers[0].ID, SessionOptions{})
 	first := map[string]FetchPartition{}
 	for _, topic := range m.Topics {
 		for _, p := range topic.Partitions {

@@ -210,7 +210,7 @@ func TestLyingFetch(t *testing.T) {
 			if _, err := c.Metadata(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			s := c.NewSession(0)
+			s := c.NewSession(0, SessionOptions{})
 			s.Set(FetchPartition{TopicPartition: types.TopicPartition{Topic: "t"}, TopicID: topicID, MaxBytes: 1000})
 			a, err := s.Fetch(t.Context(), limits)
 			checkKind(t, err, tc.kind, "")
@@ -253,7 +253,7 @@ func FuzzFetchAnswer(f *testing.F) {
 		if resp.ReadFrom(data) != nil {
 			return
 		}
-		s := (&Client{}).NewSession(0)
+		s := (&Client{}).NewSession(0, SessionOptions{})
 		s.Set(FetchPartition{TopicPartition: types.TopicPartition{Topic: "t"}, TopicID: types.TopicID{1}})
 		a, err := s.answer("broker", resp, nil)
 		if err != nil {

@@ -48,7 +48,10 @@ type FetchedPartition struct {
 	types.TopicPartition
 	// Asked is the request this answers; an asker that has moved on since drops the answer.
 	Asked FetchPartition
-	Code  Code
+	// Unchanged: the broker left the partition out, as sessions do where nothing
+	// has changed: no error, no divergence, no records, the marks as they were.
+	Unchanged bool
+	Code      Code
 	// Err is set if the source's figures can't be right; nothing else is valid then.
 	Err error
 	// HighWatermark, LastStable and LogStart are types.NoOffset where the source doesn't say.
@@ -85,6 +88,8 @@ func (a *FetchAnswer) Release() { a.frame.release() }
 type Session struct {
 	c      *Client
 	broker types.BrokerID
+	budget *Budget
+	lane   purpose
 
 	id    int32
 	epoch int32 // 0: the next request is full and opens a session
@@ -102,6 +107,8 @@ type wantedPartition struct {
 	FetchPartition
 	dirty bool
 	place int // in order
+	// highWatermark and logStart are as last answered in this session.
+	highWatermark, logStart types.Offset
 }
 
 type forgotten struct {
@@ -110,9 +117,21 @@ type forgotten struct {
 	partition int32
 }
 
+// SessionOptions are a session's own. The zero value is right for one session with a broker.
+type SessionOptions struct {
+	// Budget is what the answers' memory is taken from; nil for the client's.
+	Budget *Budget
+	// Lane numbers the sessions with one broker: each lane is a connection of its
+	// own, so that one's long poll doesn't hold up another's answer.
+	Lane int
+}
+
 // NewSession makes a session with the broker; nothing is sent before Fetch.
-func (c *Client) NewSession(broker types.BrokerID) *Session {
-	return &Session{c: c, broker: broker, wanted: map[types.TopicPartition]*wantedPartition{}, byID: map[types.TopicID]string{}}
+func (c *Client) NewSession(broker types.BrokerID, o SessionOptions) *Session {
+	if o.Budget == nil {
+		o.Budget = c.budget
+	}
+	return &Session{c: c, broker: broker, budget: o.Budget, lane: purposeFetches + purpose(o.Lane), wanted: map[types.TopicPartition]*wantedPartition{}, byID: map[types.TopicID]string{}}
 }
 
 // Broker gives the broker that the session fetches from.
@@ -129,7 +148,7 @@ func (s *Session) Set(p FetchPartition) {
 		w = nil
 	}
 	if w == nil {
-		w = &wantedPartition{place: len(s.order)}
+		w = &wantedPartition{place: len(s.order), highWatermark: types.NoOffset, logStart: types.NoOffset}
 		s.wanted[p.TopicPartition] = w
 		s.order = append(s.order, p.TopicPartition)
 		if p.TopicID.IsZero() {
@@ -206,7 +225,7 @@ func (s *Session) brokerName() string {
 }
 
 func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer, Code, error) {
-	cn, err := s.c.brokerConn(ctx, s.broker, purposeFetches)
+	cn, err := s.c.brokerConn(ctx, s.broker, s.lane)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -218,7 +237,7 @@ func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer,
 		version = min(version, 12)
 	}
 	req, asked := s.request(version, lim)
-	kr, f, err := cn.roundTrip(ctx, req, s.c.cfg.RequestTimeout+lim.MaxWait, int(lim.MaxBytes)+fetchBytesOver, s.c.budget)
+	kr, f, err := cn.roundTrip(ctx, req, s.c.cfg.RequestTimeout+lim.MaxWait, int(lim.MaxBytes)+fetchBytesOver, s.budget)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -232,6 +251,7 @@ func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer,
 		f.release()
 		return nil, 0, err
 	}
+	s.addUnchanged(a, asked)
 	s.sent(asked)
 	s.advance(resp.SessionID)
 	for _, b := range resp.Brokers {
@@ -294,6 +314,25 @@ func (s *Session) forgotten() []kmsg.FetchRequestForgottenTopic {
 	return out
 }
 
+// addUnchanged answers for the broker what it was newly asked and left out.
+func (s *Session) addUnchanged(a *FetchAnswer, asked []types.TopicPartition) {
+	answered := make(map[types.TopicPartition]bool, len(a.Partitions))
+	for i := range a.Partitions {
+		answered[a.Partitions[i].TopicPartition] = true
+	}
+	for _, tp := range asked {
+		w := s.wanted[tp]
+		if w == nil || !w.dirty || answered[tp] {
+			continue
+		}
+		answered[tp] = true
+		a.Partitions = append(a.Partitions, FetchedPartition{
+			TopicPartition: tp, Asked: w.FetchPartition, Unchanged: true,
+			HighWatermark: w.highWatermark, LastStable: types.NoOffset, LogStart: w.logStart,
+		})
+	}
+}
+
 // sent marks what the broker now knows.
 func (s *Session) sent(asked []types.TopicPartition) {
 	for _, tp := range asked {
@@ -351,6 +390,9 @@ func (s *Session) answer(broker string, resp *kmsg.FetchResponse, f *frame) (*Fe
 			}
 			seen[tp] = true
 			p := fetchedFrom(broker, w.FetchPartition, &rt.Partitions[j])
+			if p.Code == 0 && p.Err == nil && p.Diverging == nil {
+				w.highWatermark, w.logStart = p.HighWatermark, p.LogStart
+			}
 			a.RecordBytes += int64(len(p.Records))
 			if len(p.Records) > 0 {
 				s.rotation++
@@ -396,4 +438,41 @@ func (c *Client) addBroker(b Broker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.brokers[b.ID] = b
+}
+
+// FetchAt fetches one partition once, without a session, over the connection for
+// requests: for comparing, not for copying. The caller releases the answer.
+func (c *Client) FetchAt(ctx context.Context, broker types.BrokerID, p FetchPartition) (*FetchedPartition, *FetchAnswer, error) {
+	cn, err := c.brokerConn(ctx, broker, purposeRequests)
+	if err != nil {
+		return nil, nil, err
+	}
+	version, err := cn.versions.choose(cn.address, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := c.NewSession(broker, SessionOptions{})
+	s.Set(p)
+	if p.TopicID.IsZero() {
+		version = min(version, 12)
+	}
+	lim := FetchLimits{MaxWait: 0, MinBytes: 0, MaxBytes: p.MaxBytes}
+	req, _ := s.request(version, lim)
+	req.SessionID, req.SessionEpoch = 0, -1 // no session (KIP-227)
+	kr, f, err := cn.roundTrip(ctx, req, c.cfg.RequestTimeout, int(lim.MaxBytes)+fetchBytesOver, c.budget)
+	if err != nil {
+		return nil, nil, err
+	}
+	resp := kr.(*kmsg.FetchResponse)
+	var a *FetchAnswer
+	if resp.ErrorCode != 0 {
+		err = answerError(cn.address, "Fetch", Code(resp.ErrorCode), "")
+	} else if a, err = s.answer(cn.address, resp, f); err == nil && len(a.Partitions) != 1 {
+		err = protocolError(cn.address, "Fetch", "no answer for %s", p.TopicPartition)
+	}
+	if err != nil {
+		f.release()
+		return nil, nil, err
+	}
+	return &a.Partitions[0], a, nil
 }
