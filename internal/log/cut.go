@@ -76,6 +76,9 @@ type cutPlan struct {
 	fresh bool
 	// wasSealed says that the segment becomes active again.
 	wasSealed bool
+	// all says that no segment's file stays, not even cut to nothing: a file that
+	// stays is written again and must not be linked by the keeper.
+	all bool
 }
 
 // planCut finds the batch boundary at or below o, and what lies above it.
@@ -132,7 +135,7 @@ func (l *Log) planRanges(plan *cutPlan) error {
 		}
 		plan.bytes += s.size - pos
 		plan.ranges = append(plan.ranges, RemovedRange{
-			Path: s.path(logSuffix), File: f, BaseOffset: s.base, From: from, To: s.next, Pos: pos, Len: s.size - pos, Whole: pos == 0,
+			Path: s.path(logSuffix), File: f, BaseOffset: s.base, From: from, To: s.next, Pos: pos, Len: s.size - pos, Whole: i > 0 || plan.all,
 		})
 	}
 	return nil

@@ -52,6 +52,9 @@ func (l *Log) keepBelow(o types.Offset, c CutReason) (string, error) {
 		return "", l.fail("read for the keeper", err)
 	}
 	ranges := withoutDeleted(plan.ranges, l.marks.start)
+	for i := range ranges {
+		ranges[i].Whole = false // the file stays for now, and the last one is appended to
+	}
 	n := 0
 	for n < len(ranges) && ranges[n].BaseOffset < o {
 		n++

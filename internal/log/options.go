@@ -107,7 +107,7 @@ type RemovedRange struct {
 	BaseOffset types.Offset // base offset of the segment
 	From, To   types.Offset // offsets in the range, end-exclusive
 	Pos, Len   int64        // bytes in the file
-	Whole      bool         // the file goes as a whole: a hard link will do
+	Whole      bool         // this removal unlinks the file and nothing writes to it again: a hard link will do
 }
 
 // Removal describes what a cut is about to take out of the log.

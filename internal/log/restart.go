@@ -14,7 +14,7 @@ func (l *Log) Restart(at types.Offset, c CutReason) (CutResult, error) {
 		return CutResult{}, err
 	}
 	res := CutResult{LogEnd: at, HighWatermark: at, From: l.marks.start, To: l.marks.end, Bytes: l.size, EpochsRemoved: l.history.Len()}
-	plan := cutPlan{at: l.segs[0].base}
+	plan := cutPlan{at: l.segs[0].base, all: true}
 	if err := l.planRanges(&plan); err != nil {
 		return CutResult{}, l.fail("read for a restart", err)
 	}
