@@ -17,10 +17,10 @@ import (
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
-	"tidemark/internal/log"
 	"tidemark/internal/metastore"
 	"tidemark/internal/net"
 	"tidemark/internal/telemetry"
+	"tidemark/internal/vault"
 	"tidemark/internal/vfs"
 )
 
@@ -57,9 +57,8 @@ type Broker struct {
 	partitions sync.Map // meta.PartitionID → *Partition
 	topics     *topics
 	ids        *producerIDs
-	groups     *coordinator.Coordinator
-	vault      keeper
-	mirrors    mirrors
+	services   atomic.Pointer[services] // nil until they were started
+	vault      *vault.Vault
 	chores     *chores
 
 	server *net.Server
@@ -76,17 +75,6 @@ type Broker struct {
 	closeErr error
 	started  time.Time
 	startup  time.Duration
-}
-
-// keeper is the vault: it takes what cuts remove, and looks after its bounds.
-type keeper interface{ log.Keeper }
-
-// mirrors is the mirror driver (broker/mirror).
-type mirrors interface {
-	// ImageChanged is told of every new image after the partitions were.
-	ImageChanged(image *meta.Image, delta meta.Delta)
-	// Close stops all mirroring and waits for it.
-	Close()
 }
 
 // Open starts a node and returns once it answers clients. The error names what
@@ -188,8 +176,26 @@ func (b *Broker) StartupTime() time.Duration { return b.startup }
 // Topics changes and describes topics.
 func (b *Broker) Topics() api.Topics { return b.topics }
 
+// services are what works on top of the partitions.
+type services struct {
+	groups  *coordinator.Coordinator
+	mirrors mirrors
+}
+
+// mirrors is the mirror driver (broker/mirror).
+type mirrors interface {
+	ImageChanged(image *meta.Image, delta meta.Delta)
+	Close()
+}
+
 // Groups is the group coordinator.
-func (b *Broker) Groups() *coordinator.Coordinator { return b.groups }
+func (b *Broker) Groups() *coordinator.Coordinator { return b.services.Load().groups }
+
+// Mirrors are the node's mirrors.
+func (b *Broker) Mirrors() mirrors { return b.services.Load().mirrors }
+
+// Vault holds what cuts removed.
+func (b *Broker) Vault() *vault.Vault { return b.vault }
 
 // BrokerEpoch is this node's present registration; false while there is none.
 func (b *Broker) BrokerEpoch() (types.BrokerEpoch, bool) { return b.Image().BrokerEpoch(b.cfg.NodeID) }

@@ -33,8 +33,9 @@ func (b *Broker) shutDown(ctx context.Context) error {
 			epoch = e
 		}
 	}
-	if b.mirrors != nil {
-		b.mirrors.Close()
+	running := b.services.Load()
+	if running != nil {
+		running.mirrors.Close()
 	}
 	if b.server != nil {
 		// What doesn't end in time is cut off: that is the caller's choice, not a fault.
@@ -42,8 +43,8 @@ func (b *Broker) shutDown(ctx context.Context) error {
 			b.logger.Warn("requests were cut off by the shutdown", "err", err)
 		}
 	}
-	if b.groups != nil {
-		b.groups.Close()
+	if running != nil {
+		running.groups.Close()
 	}
 	if b.chores != nil {
 		b.chores.close()

@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"tidemark/internal/core/control"
@@ -12,69 +11,36 @@ import (
 	"tidemark/internal/metastore"
 )
 
-// commitAttempt bounds one attempt of a transaction; commitPatience all of them.
-const (
-	commitAttempt  = 5 * time.Second
-	commitPatience = 20 * time.Second
-)
+// commitPatience bounds all attempts of one transaction.
+const commitPatience = 20 * time.Second
 
 // ErrRefused is matched when a commit found another state than its plan was made for.
 var ErrRefused = metastore.ErrRefused
 
 // Commit carries out a plan as one transaction and waits until this node's
-// image shows it, or, when it was refused, what stands in its way (R8). A plan is
-// made so that it can be tried again after an unknown outcome (meta.Plan).
+// image shows it. After a refusal or an unknown outcome it waits until the image
+// shows what there is now: whoever plans anew sees it (R8).
 func (b *Broker) Commit(ctx context.Context, plan meta.Plan) (meta.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitPatience)
 	defer cancel()
 	from := time.Now()
-	defer func() { b.metrics.Meta.TxnMs.Observe(float64(time.Since(from).Microseconds()) / 1000) }()
-	for unknown := false; ; {
-		attempt, end := context.WithTimeout(ctx, commitAttempt)
-		rev, err := metastore.Commit(attempt, b.store, plan)
-		end()
-		switch {
-		case err == nil:
-			return rev, b.view.await(ctx, rev)
-		case errors.Is(err, metastore.ErrRefused):
-			b.metrics.Meta.Refused.Inc()
-			if unknown {
-				return b.lookUp(ctx, plan, err)
-			}
-			return 0, errors.Join(err, b.view.await(ctx, rev))
-		case !errors.Is(err, metastore.ErrUnknownOutcome) && !errors.Is(err, metastore.ErrUnavailable):
-			return 0, err
-		}
-		unknown = unknown || errors.Is(err, metastore.ErrUnknownOutcome)
+	rev, err := metastore.Commit(ctx, b.store, plan)
+	b.metrics.Meta.TxnMs.Observe(float64(time.Since(from).Microseconds()) / 1000)
+	switch {
+	case err == nil:
+		return rev, b.view.await(ctx, rev)
+	case errors.Is(err, metastore.ErrRefused):
+		b.metrics.Meta.Refused.Inc()
+	case errors.Is(err, metastore.ErrUnknownOutcome):
 		b.metrics.Meta.Unknown.Inc()
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return 0, fmt.Errorf("%w: %w", err, ctx.Err())
-		}
+	default:
+		return 0, err
 	}
-}
-
-// lookUp decides a refusal that follows an unknown outcome: if the first key
-// that the plan puts holds what it put, the earlier attempt had succeeded.
-func (b *Broker) lookUp(ctx context.Context, plan meta.Plan, refused error) (meta.Revision, error) {
-	for _, op := range plan.Then {
-		kv, rev, err := b.store.Get(ctx, op.Key)
-		if err != nil {
-			return 0, err
-		}
-		if err := b.view.await(ctx, rev); err != nil {
-			return 0, err
-		}
-		switch {
-		case op.Kind == meta.OpPut && string(kv.Value) == string(op.Value):
-			return kv.ModRevision, nil
-		case op.Kind == meta.OpDelete && kv.ModRevision == 0:
-			return rev, nil
-		}
-		return 0, refused
+	_, now, readErr := b.store.Get(ctx, b.Image().Keys().Cluster())
+	if readErr != nil {
+		return 0, errors.Join(err, readErr)
 	}
-	return 0, refused
+	return 0, errors.Join(err, b.view.await(ctx, now))
 }
 
 // me is this node as the writer of plans.

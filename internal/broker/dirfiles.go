@@ -2,80 +2,65 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strconv"
+	"strings"
 
-	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
 )
 
-type metaProperties struct {
-	ClusterID   string
-	NodeID      types.BrokerID
-	DirectoryID string
+// seenRevisionFile holds the revision of the metadata that this log dir's logs
+// were last known to follow. A folder without a topic is deleted only if the
+// store is not older than that: after a restore from a backup the topics made
+// since are missing from the store, not deleted.
+const seenRevisionFile = "metadata-revision-checkpoint"
+
+// writeSeen notes the revision of the metadata that the dir follows.
+func (d *logDir) writeSeen(rev meta.Revision) error {
+	if rev <= d.seen {
+		return nil
+	}
+	if err := vfs.WriteAtomic(d.fs, filepath.Join(d.path, seenRevisionFile), fmt.Appendf(nil, "0\n%d\n", rev)); err != nil {
+		return err
+	}
+	d.seen = rev
+	return nil
 }
 
-type cleanShutdown struct {
-	Found       bool
-	BrokerEpoch types.BrokerEpoch
-}
-
-func readSmall(fsys vfs.FS, name string) ([]byte, error) {
-	f, err := fsys.Open(name)
+// readSeen reads the note. One that can't be read counts as "newer than anything": nothing is deleted by it.
+func (d *logDir) readSeen() error {
+	data, err := vfs.ReadFile(d.fs, filepath.Join(d.path, seenRevisionFile), 64)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer f.Close()
-	n, err := f.Size()
-	if err != nil {
-		return nil, err
+	text, ok := strings.CutPrefix(string(data), "0\n")
+	n, err := strconv.ParseInt(strings.TrimSuffix(text, "\n"), 10, 64)
+	if !ok || err != nil {
+		n = 1<<63 - 1
 	}
-	b := make([]byte, n)
-	_, err = f.ReadAt(b, 0)
-	return b, err
+	d.seen = meta.Revision(n)
+	return nil
 }
 
-func readMetaProperties(fsys vfs.FS, dir string) (metaProperties, error) {
-	data, err := readSmall(fsys, filepath.Join(dir, metaPropertiesFile))
-	if err != nil {
-		return metaProperties{}, err
+// finish leaves the dir as the next start should find it: checkpoints, and the
+// mark of a clean shutdown if every log was closed cleanly.
+func (d *logDir) finish(clean bool, epoch types.BrokerEpoch, rev meta.Revision) error {
+	if err := d.writeSeen(rev); err != nil {
+		return err
 	}
-	props, err := config.ParseProperties(metaPropertiesFile, string(data))
-	m := metaProperties{NodeID: types.NoBroker}
-	for _, p := range props {
-		switch p.Key {
-		case "cluster.id":
-			m.ClusterID = p.Value
-		case "node.id", "broker.id":
-			n, _ := strconv.Atoi(p.Value)
-			m.NodeID = types.BrokerID(n)
-		case "directory.id":
-			m.DirectoryID = p.Value
-		}
+	if err := d.checkpoints.Write(); err != nil {
+		return err
 	}
-	return m, err
-}
-
-func writeMetaProperties(fsys vfs.FS, dir string, m metaProperties) error {
-	text := "#\nversion=1\ncluster.id=" + m.ClusterID + "\nnode.id=" + strconv.Itoa(int(m.NodeID)) + "\ndirectory.id=" + m.DirectoryID + "\n"
-	return vfs.WriteAtomic(fsys, filepath.Join(dir, metaPropertiesFile), []byte(text))
-}
-
-func takeCleanShutdown(fsys vfs.FS, dir string) (cleanShutdown, error) {
-	name := filepath.Join(dir, ".kafka_cleanshutdown")
-	if _, err := fsys.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		return cleanShutdown{BrokerEpoch: types.NoBrokerEpoch}, nil
+	if !clean {
+		return nil
 	}
-	return cleanShutdown{Found: true, BrokerEpoch: types.NoBrokerEpoch}, fsys.Remove(name)
+	return log.WriteCleanShutdown(d.fs, d.path, epoch)
 }
-
-func openCheckpoints(vfs.FS, string) (*log.Checkpoints, error) { return nil, nil }
-
-// finish leaves the dir as the next start should find it.
-func (d *logDir) finish(clean bool, epoch types.BrokerEpoch, rev meta.Revision) error { return nil }
-
-func (d *logDir) seenRevision() meta.Revision { return 0 }

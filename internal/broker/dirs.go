@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
 	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
@@ -19,12 +20,11 @@ import (
 
 // Names of what lies in a log dir beside the partitions' folders.
 const (
-	metaPropertiesFile = "meta.properties"
-	lockFile           = ".lock"
-	metadataFolder     = "metadata"
-	vaultFolder        = "vault"
-	deleteSuffix       = "-delete"
-	straySuffix        = "-stray"
+	lockFile       = ".lock"
+	metadataFolder = "metadata"
+	vaultFolder    = "vault"
+	deleteSuffix   = "-delete"
+	straySuffix    = "-stray"
 )
 
 // logDir is one folder of log.dirs. The first failed write or sync anywhere in
@@ -35,8 +35,10 @@ type logDir struct {
 	id          string // directory.id
 	clusterID   string // as found; empty in a new folder
 	lock        io.Closer
-	clean       cleanShutdown
-	checkpoints *log.Checkpoints
+	clean       bool              // the last run ended cleanly,
+	cleanEpoch  types.BrokerEpoch // in this registration; -1: the mark doesn't say, or there is none
+	checkpoints *log.DirCheckpoints
+	seen        meta.Revision // of seenRevisionFile
 	opening     chan struct{} // num.recovery.threads.per.data.dir tokens
 	found       map[string]bool
 	partitions  int // chosen for it so far; the viewer's goroutine counts
@@ -64,7 +66,7 @@ func (d *logDir) failure() error {
 func (b *Broker) openDirs(context.Context) error {
 	var faults []error
 	for _, path := range b.cfg.LogDirs {
-		d, err := openDir(b.fs, path, b.cfg)
+		d, err := openDir(b.fs, path, b.cfg, b.logger)
 		if err != nil {
 			faults = append(faults, err)
 			if isRefusal(err) {
@@ -97,7 +99,7 @@ func isRefusal(err error) bool {
 	return errors.As(err, &r)
 }
 
-func openDir(fsys vfs.FS, path string, cfg *config.Broker) (d *logDir, err error) {
+func openDir(fsys vfs.FS, path string, cfg *config.Broker, l *slog.Logger) (d *logDir, err error) {
 	if err := fsys.MkdirAll(path); err != nil {
 		return nil, fmt.Errorf("log dir %s: can't be made: %w", path, err)
 	}
@@ -121,24 +123,37 @@ func openDir(fsys vfs.FS, path string, cfg *config.Broker) (d *logDir, err error
 	for _, name := range names {
 		d.found[name] = true
 	}
-	if d.clean, err = takeCleanShutdown(fsys, path); err != nil {
-		return nil, fmt.Errorf("log dir %s: %w", path, err)
-	}
-	if d.checkpoints, err = openCheckpoints(fsys, path); err != nil {
+	if err := d.readState(l); err != nil {
 		return nil, fmt.Errorf("log dir %s: %w", path, err)
 	}
 	return d, nil
 }
 
+// readState reads what the last run left beside the partitions' folders.
+func (d *logDir) readState(l *slog.Logger) (err error) {
+	if d.cleanEpoch, d.clean, err = log.TakeCleanShutdown(d.fs, d.path); err != nil {
+		return err
+	}
+	if err := d.readSeen(); err != nil {
+		return err
+	}
+	var problems []error
+	d.checkpoints, problems, err = log.OpenCheckpoints(d.fs, d.path)
+	for _, p := range problems {
+		l.Error("checkpoint file can't be read: its logs are checked whole, and records deleted on request may come back", "err", p)
+	}
+	return err
+}
+
 // readIdentity checks meta.properties against the configuration.
 func (d *logDir) readIdentity(cfg *config.Broker) error {
-	m, err := readMetaProperties(d.fs, d.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		d.id, d.clusterID = freshID(), cfg.ClusterID
-		return nil
-	}
+	m, ok, err := log.ReadMetaProperties(d.fs, d.path)
 	if err != nil {
 		return fmt.Errorf("log dir %s: %w", d.path, err)
+	}
+	if !ok {
+		d.id, d.clusterID = freshID(), cfg.ClusterID
+		return nil
 	}
 	if m.NodeID != cfg.NodeID {
 		return &DirRefused{Dir: d.path, Reason: fmt.Sprintf(
@@ -170,11 +185,11 @@ func (b *Broker) settleClusterID() error {
 		b.clusterID = freshID()
 	}
 	for _, d := range b.dirs {
-		if d.found[metaPropertiesFile] {
+		if d.found[log.MetaPropertiesFile] {
 			continue
 		}
-		m := metaProperties{ClusterID: b.clusterID, NodeID: b.cfg.NodeID, DirectoryID: d.id}
-		if err := writeMetaProperties(d.fs, d.path, m); err != nil {
+		m := log.MetaProperties{ClusterID: b.clusterID, NodeID: b.cfg.NodeID, DirectoryID: d.id}
+		if err := log.WriteMetaProperties(d.fs, d.path, m); err != nil {
 			return fmt.Errorf("log dir %s: %w", d.path, err)
 		}
 	}
@@ -219,10 +234,10 @@ func (b *Broker) directoryID() string { return b.dirs[0].id }
 func (b *Broker) cleanShutdownEpoch() types.BrokerEpoch {
 	epoch := types.NoBrokerEpoch
 	for i, d := range b.dirs {
-		if !d.clean.Found || i > 0 && d.clean.BrokerEpoch != epoch {
+		if !d.clean || i > 0 && d.cleanEpoch != epoch {
 			return types.NoBrokerEpoch
 		}
-		epoch = d.clean.BrokerEpoch
+		epoch = d.cleanEpoch
 	}
 	return epoch
 }

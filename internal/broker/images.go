@@ -66,10 +66,22 @@ func (b *Broker) showTopics(image *meta.Image, d meta.Delta, told map[meta.Parti
 // imageChanged tells the services of an image that everybody can see now.
 func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 	b.metrics.Meta.Revision.Set(float64(image.Revision()))
-	b.showOffsetsTopic(image, d)
-	if b.mirrors != nil {
-		b.mirrors.ImageChanged(image, d)
+	s := b.services.Load()
+	if s == nil {
+		return // they take the image when they start
 	}
+	b.showOffsetsTopic(s.groups, image, d)
+	var gone []string
+	for _, c := range d.Topics {
+		if c.Deleted() {
+			gone = append(gone, c.Old.Record.Name)
+		}
+	}
+	if len(gone) > 0 {
+		// Not on this goroutine: the coordinator may itself be waiting for an image.
+		b.work.Go(func() { s.groups.TopicsDeleted(b.ctx, gone) })
+	}
+	s.mirrors.ImageChanged(image, d)
 }
 
 // isReplica reports whether this node holds a copy of the partition.
@@ -143,30 +155,31 @@ func (b *Broker) dropPartition(old *meta.Image, id meta.PartitionID) {
 }
 
 // showOffsetsTopic tells the group coordinator which partitions of its topic this node leads.
-func (b *Broker) showOffsetsTopic(image *meta.Image, d meta.Delta) {
+func (b *Broker) showOffsetsTopic(groups *coordinator.Coordinator, image *meta.Image, d meta.Delta) {
 	t, ok := image.TopicByName(coordinator.OffsetsTopic)
-	if !ok || b.groups == nil {
+	if !ok {
+		for _, c := range d.Topics {
+			if c.Deleted() && c.Old.Record.Name == coordinator.OffsetsTopic {
+				for n := range c.Old.Record.Partitions {
+					groups.Resigned(n)
+				}
+			}
+		}
 		return
 	}
-	own := slices.ContainsFunc(d.Brokers, func(c meta.Change[meta.Broker]) bool { return idOf(c) == b.cfg.NodeID })
-	for _, c := range d.Partitions {
-		if c.Deleted() && c.Old.ID.Topic == t.ID {
-			b.groups.Resigned(c.Old.ID.Number)
-		}
-	}
+	all := slices.ContainsFunc(d.Brokers, func(c meta.Change[meta.Broker]) bool { return idOf(c) == b.cfg.NodeID })
 	for p := range image.PartitionsOf(t.ID) {
-		if !own && !slices.ContainsFunc(d.Partitions, func(c meta.Change[meta.Partition]) bool { return c.New != nil && c.New.ID == p.ID }) {
-			continue
+		if all || slices.ContainsFunc(d.Partitions, func(c meta.Change[meta.Partition]) bool { return c.New != nil && c.New.ID == p.ID }) {
+			b.showCoordinator(groups, image, p)
 		}
-		b.showCoordinator(image, p)
 	}
 }
 
-func (b *Broker) showCoordinator(image *meta.Image, p *meta.Partition) {
+func (b *Broker) showCoordinator(groups *coordinator.Coordinator, image *meta.Image, p *meta.Partition) {
 	if b.leads(image, p.Record) {
-		b.groups.Elected(p.ID.Number, p.Record.LeaderEpoch)
+		groups.Elected(p.ID.Number, p.Record.LeaderEpoch)
 	} else {
-		b.groups.Resigned(p.ID.Number)
+		groups.Resigned(p.ID.Number)
 	}
 }
 

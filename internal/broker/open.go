@@ -23,6 +23,7 @@ func (p *Partition) open(topic config.Topic) {
 	p.dir.opening <- struct{}{}
 	defer func() { <-p.dir.opening }()
 	p.topic = topic
+	p.flushMs.Store(int64(zeroIfNever(topic.FlushMs)))
 	l, rec, err := log.Open(p.logOptions(topic))
 	if errors.Is(err, log.ErrTopicID) {
 		// A deletion that a crash interrupted left the folder of an older topic of this name.
@@ -35,6 +36,7 @@ func (p *Partition) open(topic config.Topic) {
 		return
 	}
 	p.log = l
+	p.dir.checkpoints.Attach(l)
 	p.tellRecovery(rec)
 }
 
@@ -43,9 +45,10 @@ func (p *Partition) logOptions(topic config.Topic) log.Options {
 	o := log.Options{
 		FS: d.fs, Dir: filepath.Join(d.path, p.tp.String()), TopicPartition: p.tp, TopicID: p.id,
 		Config: logConfig(topic), Now: p.env.now, Logger: p.env.logger.With("partition", p.tp.String()),
-		CleanShutdown: d.clean.Found, Keeper: p.env.keeper, Checkpoints: d.checkpoints,
+		CleanShutdown: d.clean, Keeper: p.env.keeper, Checkpoints: d.checkpoints,
 	}
-	o.RecoveryPoint, o.LogStart, o.HighWatermark = d.remembered(p.tp)
+	m := d.checkpoints.Get(p.tp)
+	o.RecoveryPoint, o.LogStart, o.HighWatermark = m.RecoveryPoint, m.LogStart, m.HighWatermark
 	return o
 }
 
@@ -61,9 +64,6 @@ func (p *Partition) tellRecovery(r log.Recovery) {
 	level("log recovered", "partition", p.tp.String(), "truncatedBytes", r.TruncatedBytes, "at", r.TruncatedAt,
 		"because", r.TruncatedBecause, "indexesRebuilt", r.IndexesRebuilt, "historyRebuilt", r.HistoryRebuilt, "belowHighWatermark", r.BelowMark)
 }
-
-// remembered gives what the dir's checkpoints say of a partition.
-func (d *logDir) remembered(types.TopicPartition) (recovery, start, hw types.Offset) { return 0, 0, 0 }
 
 // setAside renames a partition's folder out of the way: <name>.<id><suffix>, as Kafka names them.
 func (d *logDir) setAside(name, suffix string) error {
@@ -86,6 +86,7 @@ func (p *Partition) delete() string {
 	if p.log == nil {
 		return ""
 	}
+	p.dir.checkpoints.Detach(p.tp)
 	folder, err := p.log.Delete()
 	if err != nil {
 		p.env.logger.Error("folder of a deleted partition stays", "partition", p.tp.String(), "err", err)

@@ -42,6 +42,10 @@ type Partition struct {
 	serving atomic.Pointer[serving]
 	moved   progress
 
+	// flush.ms of the topic, and when unsynced records were first seen (Unix
+	// milliseconds, 0: there are none).
+	flushMs, unsyncedSince atomic.Int64
+
 	// The rest belongs to the shard.
 
 	dir        *logDir

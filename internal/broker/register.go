@@ -35,6 +35,9 @@ func (b *Broker) register(ctx context.Context) error {
 	if err := b.registerOnce(ctx); err != nil {
 		return err
 	}
+	if err := b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) { return control.SweepOrphans(i, b.me(), b.limits()), nil }); err != nil {
+		return err
+	}
 	if err := b.settle(ctx); err != nil {
 		return err
 	}
@@ -75,6 +78,10 @@ func (b *Broker) electAll(ctx context.Context) error {
 	return b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) {
 		elections, plans := control.ElectAll(i, b.cfg.NodeID, b.mayElectUncleanly, b.me(), b.limits())
 		for _, e := range elections {
+			if e.Kind == control.ElectedUnclean {
+				b.logger.Error("unclean election: records may be lost", "partition", b.nameOf(i, e.Partition), "leaderEpoch", e.Record.LeaderEpoch)
+				continue
+			}
 			b.logger.Debug("election", "partition", b.nameOf(i, e.Partition), "kind", string(e.Kind), "leaderEpoch", e.Record.LeaderEpoch)
 		}
 		return plans, nil

@@ -15,6 +15,7 @@ import (
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/embed"
 	"tidemark/internal/metastore/etcd"
+	"tidemark/internal/vault"
 )
 
 // openStore starts or reaches the metadata store.
@@ -134,7 +135,7 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 		return // the topic's record can't be read: leave its data alone
 	}
 	suffix := straySuffix
-	if image.Revision() >= d.seenRevision() {
+	if image.Revision() >= d.seen {
 		suffix = deleteSuffix // the metadata is newer than this folder: the topic was deleted
 	}
 	if err := d.setAside(name, suffix); err != nil {
@@ -146,14 +147,16 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 
 // startServices starts what clients see, and opens the gate.
 func (b *Broker) startServices(ctx context.Context) error {
-	b.groups = coordinator.New(coordinator.Options{
+	s := &services{groups: coordinator.New(coordinator.Options{
 		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics,
 		LogEnd: b.logEnd, Logger: b.logger, Now: b.opts.Now,
-	})
+	})}
+	s.mirrors = noMirrors{}
+	b.services.Store(s)
 	image := b.Image()
 	if t, ok := image.TopicByName(coordinator.OffsetsTopic); ok {
 		for p := range image.PartitionsOf(t.ID) {
-			b.showCoordinator(image, p)
+			b.showCoordinator(s.groups, image, p)
 		}
 	}
 	b.startChores()
@@ -164,7 +167,7 @@ func (b *Broker) startServices(ctx context.Context) error {
 func (b *Broker) apiDeps() api.Deps {
 	return api.Deps{
 		Image: b.Image, Settings: b.apiSettings, ClusterID: b.clusterID, NodeID: b.cfg.NodeID, Logger: b.logger, Now: b.opts.Now,
-		Partitions: (*served)(b), Topics: b.topics, Groups: b.groups, ProducerIDs: b.ids, Metrics: newAPIMetrics(b.metrics),
+		Partitions: (*served)(b), Topics: b.topics, Groups: b.Groups(), ProducerIDs: b.ids, Metrics: newAPIMetrics(b.metrics),
 	}
 }
 
@@ -187,4 +190,24 @@ func (b *Broker) logEnd(id types.TopicID, number int32) (types.Offset, bool) {
 	return v.LogEnd, ok
 }
 
-func (b *Broker) openVault(context.Context) error { return nil }
+// openVault opens what takes the removed records, before any log is opened.
+func (b *Broker) openVault(context.Context) error {
+	dir := b.cfg.Vault.Dir
+	if dir == "" {
+		dir = filepath.Join(b.dirs[0].path, vaultFolder)
+	}
+	v, err := vault.Open(vault.Options{
+		FS: b.fs, Dir: dir, MaxBytes: b.cfg.Vault.MaxBytes, MaxAge: b.cfg.Vault.MaxAgeMs, Now: b.opts.Now, Logger: b.logger,
+	})
+	if err != nil {
+		return err
+	}
+	b.vault, b.env.keeper = v, v
+	return nil
+}
+
+// noMirrors stands in where nothing is mirrored.
+type noMirrors struct{}
+
+func (noMirrors) ImageChanged(*meta.Image, meta.Delta) {}
+func (noMirrors) Close()                               {}

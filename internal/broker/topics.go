@@ -20,8 +20,8 @@ type topics struct{ b *Broker }
 
 // Create implements api.Topics.
 func (t *topics) Create(ctx context.Context, r api.CreateTopic) (api.CreatedTopic, error) {
-	if err := checkTopicName(r.Name); err != nil {
-		return api.CreatedTopic{}, err
+	if err := control.ValidTopicName(r.Name); err != nil {
+		return api.CreatedTopic{}, topicFault(err)
 	}
 	configs := make(map[string]string, len(r.Configs))
 	for k, v := range r.Configs {
@@ -151,33 +151,6 @@ func (t *topics) AddPartitions(ctx context.Context, r api.AddPartitions) error {
 		return topicFault(err)
 	}
 	t.awaitServed(ctx, id)
-	return nil
-}
-
-// topicFault turns a refusal of core/control into the code of Kafka's.
-func topicFault(err error) error {
-	if err == nil || wire.CodeOf(err) != wire.ErrUnknownServerError {
-		return err
-	}
-	return err
-}
-
-// checkTopicName is Kafka's rule for names.
-func checkTopicName(name string) error {
-	const longest = 249
-	switch {
-	case name == "":
-		return wire.Errorf(wire.ErrInvalidTopic, "Topic name is empty.")
-	case name == "." || name == "..":
-		return wire.Errorf(wire.ErrInvalidTopic, "Topic name can't be %q.", name)
-	case len(name) > longest:
-		return wire.Errorf(wire.ErrInvalidTopic, "Topic name is longer than %d characters.", longest)
-	}
-	for _, c := range []byte(name) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return wire.Errorf(wire.ErrInvalidTopic, "Topic name %q has a character other than ASCII letters, digits, '.', '_' and '-'.", name)
-		}
-	}
 	return nil
 }
 

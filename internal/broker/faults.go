@@ -1,0 +1,44 @@
+package broker
+
+import (
+	"errors"
+
+	"tidemark/internal/core/control"
+	"tidemark/internal/metastore"
+	"tidemark/internal/wire"
+)
+
+// refusals gives the Kafka error of each refusal of core/control.
+var refusals = []struct {
+	refusal error
+	code    wire.ErrCode
+}{
+	{control.ErrNotRegistered, wire.ErrStaleBrokerEpoch},
+	{control.ErrNotLeader, wire.ErrNotLeaderOrFollower},
+	{control.ErrTopicExists, wire.ErrTopicAlreadyExists},
+	{control.ErrInvalidTopic, wire.ErrInvalidTopic},
+	{control.ErrUnknownTopic, wire.ErrUnknownTopicOrPartition},
+	{control.ErrUnknownPartition, wire.ErrUnknownTopicOrPartition},
+	{control.ErrInvalidPartitions, wire.ErrInvalidPartitions},
+	{control.ErrInvalidReplication, wire.ErrInvalidReplicationFactor},
+	{control.ErrInvalidAssignment, wire.ErrInvalidReplicaAssignment},
+	{control.ErrInvalidConfig, wire.ErrInvalidConfig},
+	{control.ErrInvalidRequest, wire.ErrInvalidRequest},
+	{control.ErrUnreadable, wire.ErrKafkaStorageError},
+	{metastore.ErrUnavailable, wire.ErrRequestTimedOut},
+	{metastore.ErrUnknownOutcome, wire.ErrRequestTimedOut},
+	{metastore.ErrRefused, wire.ErrRequestTimedOut},
+}
+
+// topicFault gives a failed change of topics the code that a client gets.
+func topicFault(err error) error {
+	if err == nil || wire.CodeOf(err) != wire.ErrUnknownServerError {
+		return err
+	}
+	for _, r := range refusals {
+		if errors.Is(err, r.refusal) {
+			return wire.Errorf(r.code, "%s", err)
+		}
+	}
+	return err
+}

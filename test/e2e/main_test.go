@@ -1,0 +1,10 @@
+// Package e2e tests whole nodes with real clients over loopback.
+package e2e
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
