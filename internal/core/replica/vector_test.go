@@ -202,4 +202,3 @@ func copyRest(t *testing.T, leader, own *Log) {
 		own.LogEnd++
 	}
 }
-
