@@ -51,6 +51,8 @@ type Entry struct {
 
 	// Damaged says what is wrong with an entry that can't be read; it isn't in the manifest.
 	Damaged string `json:"damaged,omitempty"`
+
+	dir string // its folder
 }
 
 // EpochStart is a leader epoch and the first offset it has.
@@ -73,6 +75,7 @@ func folderOf(topic string, partition int32) string {
 	return types.TopicPartition{Topic: topic, Partition: partition}.String()
 }
 
+// entryDir is the folder of an entry that has no place on the disk yet.
 func (v *Vault) entryDir(e *Entry) string {
 	return path.Join(v.opts.Dir, folderOf(e.Topic, e.Partition), e.ID)
 }
@@ -82,7 +85,7 @@ func (v *Vault) readEntry(folder, id string) *Entry {
 	name := path.Join(v.opts.Dir, folder, id, manifestFile)
 	damaged := func(err error) *Entry {
 		v.opts.Logger.Warn("vault entry can't be read", "entry", path.Dir(name), "error", err)
-		return &Entry{ID: id, Topic: folder, Partition: -1, Damaged: err.Error()}
+		return &Entry{ID: path.Join(folder, id), Topic: folder, Partition: -1, Damaged: err.Error(), dir: path.Dir(name)}
 	}
 	data, err := vfs.ReadFile(v.opts.FS, name, manifestLimit)
 	if err != nil {
@@ -95,5 +98,6 @@ func (v *Vault) readEntry(folder, id string) *Entry {
 	if e.Version != manifestVersion || e.ID != id || folderOf(e.Topic, e.Partition) != folder {
 		return damaged(fmt.Errorf("%s: version %d of entry %q in %s", name, e.Version, e.ID, folderOf(e.Topic, e.Partition)))
 	}
+	e.Damaged, e.dir = "", path.Dir(name)
 	return &e
 }

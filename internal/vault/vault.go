@@ -126,8 +126,9 @@ func (v *Vault) load(folder string) error {
 	for _, name := range names {
 		switch {
 		case !strings.HasSuffix(name, vfs.TempSuffix):
-			e := v.readEntry(folder, name)
-			v.entries[e.ID] = e
+			if err := v.loadEntry(folder, name); err != nil {
+				return err
+			}
 		case !v.opts.ReadOnly:
 			if err := v.opts.FS.RemoveAll(path.Join(dir, name)); err != nil {
 				return err
@@ -135,6 +136,26 @@ func (v *Vault) load(folder string) error {
 		}
 	}
 	return nil
+}
+
+func (v *Vault) loadEntry(folder, name string) error {
+	e := v.readEntry(folder, name)
+	v.entries[e.ID] = e
+	if v.opts.ReadOnly || e.Damaged != "" {
+		return nil
+	}
+	names, err := v.opts.FS.List(e.dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n, vfs.TempSuffix) {
+			if err := v.opts.FS.Remove(path.Join(e.dir, n)); err != nil {
+				return err
+			}
+		}
+	}
+	return v.ownFiles(e)
 }
 
 // List gives all entries, oldest first.
@@ -193,7 +214,7 @@ func (v *Vault) Purge(id string) error {
 	if err != nil {
 		return err
 	}
-	dir := v.entryDir(&e)
+	dir := e.dir
 	// The name goes first, in one step: a crash leaves no half entry that lists as whole.
 	if err := v.opts.FS.Rename(dir, dir+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
