@@ -222,7 +222,15 @@ func TestLinkAndOpenHandles(t *testing.T) {
 		if err := fsys.Link(root+"/none", root+"/c"); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
+		links := func(want int) {
+			t.Helper()
+			if st, err := fsys.Stat(root + "/b"); err != nil || st.Links != want {
+				t.Fatal(st, err)
+			}
+		}
+		links(2)
 		must(t, fsys.Remove(root+"/a"))
+		links(1)
 		_, err := f.WriteAt([]byte("two"), 0)
 		must(t, err)
 		if got := read(t, fsys, root+"/b"); got != "two" {

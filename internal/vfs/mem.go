@@ -357,7 +357,7 @@ func (m *Mem) Stat(name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Size: n.content.size(), ModTime: n.modTime, IsDir: n.isDir()}, nil
+	return Info{Size: n.content.size(), ModTime: n.modTime, IsDir: n.isDir(), Links: n.links}, nil
 }
 
 // SyncDir implements FS: the pending changes of this folder become durable. A

@@ -56,7 +56,11 @@ func (osFS) Stat(name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Size: st.Size(), ModTime: st.ModTime(), IsDir: st.IsDir()}, nil
+	info := Info{Size: st.Size(), ModTime: st.ModTime(), IsDir: st.IsDir(), Links: 1}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		info.Links = int(sys.Nlink)
+	}
+	return info, nil
 }
 
 func (osFS) SyncDir(dir string) error {

@@ -91,6 +91,7 @@ type Info struct {
 	Size    int64 // bytes; 0 for folders in memory
 	ModTime time.Time
 	IsDir   bool
+	Links   int // names that a file has (hard links)
 }
 
 // ErrLocked means that another process, or another handle, holds the lock.
