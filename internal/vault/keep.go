@@ -219,6 +219,11 @@ func (v *Vault) writeRange(dir string, g *log.RemovedRange) (FileEntry, error) {
 			file.Linked = true
 			return file, g.File.Sync()
 		}
+		// A link that failed may be there all the same: writing to its name would
+		// empty the log's own segment.
+		if err := v.opts.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
 	}
 	return file, v.copyRange(name, g)
 }
