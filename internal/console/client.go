@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"tidemark/internal/broker/mirror"
+	"tidemark/internal/vault"
 )
 
 // lineBytesMax bounds one line of a streamed answer.
@@ -86,27 +87,32 @@ func mirrorPath(name, suffix string) string {
 
 // Create makes a mirror.
 func (c *Client) Create(ctx context.Context, spec mirror.Spec) (st mirror.Status, err error) {
-	return st, c.call(ctx, http.MethodPost, "/api/v1/mirrors", spec, &st)
+	err = c.call(ctx, http.MethodPost, "/api/v1/mirrors", spec, &st)
+	return st, err
 }
 
 // Verb runs start, pause or resume.
 func (c *Client) Verb(ctx context.Context, name, verb string) (st mirror.Status, err error) {
-	return st, c.call(ctx, http.MethodPost, mirrorPath(name, "/"+verb), nil, &st)
+	err = c.call(ctx, http.MethodPost, mirrorPath(name, "/"+verb), nil, &st)
+	return st, err
 }
 
 // Failover promotes the topics' partitions, or all.
 func (c *Client) Failover(ctx context.Context, name string, topics []string) (st mirror.Status, err error) {
-	return st, c.call(ctx, http.MethodPost, mirrorPath(name, "/failover"), FailoverRequest{Topics: topics}, &st)
+	err = c.call(ctx, http.MethodPost, mirrorPath(name, "/failover"), FailoverRequest{Topics: topics}, &st)
+	return st, err
 }
 
 // Status gives a mirror's state.
 func (c *Client) Status(ctx context.Context, name string) (st mirror.Status, err error) {
-	return st, c.call(ctx, http.MethodGet, mirrorPath(name, ""), nil, &st)
+	err = c.call(ctx, http.MethodGet, mirrorPath(name, ""), nil, &st)
+	return st, err
 }
 
 // Describe gives a mirror's state, spec and health.
 func (c *Client) Describe(ctx context.Context, name string) (d mirror.Description, err error) {
-	return d, c.call(ctx, http.MethodGet, mirrorPath(name, "/describe"), nil, &d)
+	err = c.call(ctx, http.MethodGet, mirrorPath(name, "/describe"), nil, &d)
+	return d, err
 }
 
 // Mirrors lists the mirrors.
@@ -143,17 +149,56 @@ func (c *Client) Verify(ctx context.Context, name string, progress func(mirror.V
 	return mirror.Verify{}, errors.Join(errors.New("verify ended without a result"), lines.Err())
 }
 
-// Meta gives the metadata as JSON.
-func (c *Client) Meta(ctx context.Context) (m json.RawMessage, err error) {
-	return m, c.call(ctx, http.MethodGet, "/api/v1/meta", nil, &m)
+// Meta gives the metadata below a key prefix as JSON.
+func (c *Client) Meta(ctx context.Context, prefix string) (m json.RawMessage, err error) {
+	err = c.call(ctx, http.MethodGet, "/api/v1/meta?prefix="+url.QueryEscape(prefix), nil, &m)
+	return m, err
+}
+
+// MetaText writes the metadata below a key prefix as a table.
+func (c *Client) MetaText(ctx context.Context, prefix string, w io.Writer) error {
+	return c.copyTo(ctx, "/api/v1/meta?format=text&prefix="+url.QueryEscape(prefix), w)
+}
+
+// copyTo writes an answer's body to w.
+func (c *Client) copyTo(ctx context.Context, path string, w io.Writer) error {
+	body, err := c.request(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("answer of %s%s: %w", c.base, path, err)
+	}
+	return nil
+}
+
+func vaultPath(id, suffix string) string { return "/api/v1/vault/" + url.PathEscape(id) + suffix }
+
+// VaultShow gives one entry's manifest.
+func (c *Client) VaultShow(ctx context.Context, id string) (e vault.Entry, err error) {
+	err = c.call(ctx, http.MethodGet, vaultPath(id, ""), nil, &e)
+	return e, err
+}
+
+// VaultExport writes one entry's records to w.
+func (c *Client) VaultExport(ctx context.Context, id string, format vault.Format, w io.Writer) error {
+	return c.copyTo(ctx, vaultPath(id, "/export?format="+url.QueryEscape(string(format))), w)
+}
+
+// VaultPurge removes one entry for good.
+func (c *Client) VaultPurge(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, vaultPath(id, ""), nil, &struct{}{})
 }
 
 // Vault lists what cuts removed.
 func (c *Client) Vault(ctx context.Context) (l VaultList, err error) {
-	return l, c.call(ctx, http.MethodGet, "/api/v1/vault", nil, &l)
+	err = c.call(ctx, http.MethodGet, "/api/v1/vault", nil, &l)
+	return l, err
 }
 
 // Events lists what happened to mirrored partitions.
 func (c *Client) Events(ctx context.Context) (e Events, err error) {
-	return e, c.call(ctx, http.MethodGet, "/api/v1/events", nil, &e)
+	err = c.call(ctx, http.MethodGet, "/api/v1/events", nil, &e)
+	return e, err
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -67,6 +68,9 @@ type Mirrors interface {
 // Vault is what cuts removed.
 type Vault interface {
 	List() ([]vault.Entry, error)
+	Show(id string) (vault.Entry, error)
+	Export(id string, format vault.Format, w io.Writer) error
+	Purge(id string) error
 }
 
 // Server is the running API.
@@ -123,6 +127,9 @@ func (s *Server) routes() []route {
 		{"GET", "/api/v1/meta", s.meta},
 		{"GET", "/api/v1/events", s.events},
 		{"GET", "/api/v1/vault", s.vaultList},
+		{"GET", "/api/v1/vault/{id}", s.vaultShow},
+		{"DELETE", "/api/v1/vault/{id}", s.vaultPurge},
+		{"GET", "/api/v1/vault/{id}/export", s.vaultExport},
 		{"GET", "/api/v1/mirrors", s.mirrorList},
 		{"POST", "/api/v1/mirrors", s.mirrorCreate},
 		{"GET", "/api/v1/mirrors/{name}", s.mirrorStatus},

@@ -2,12 +2,12 @@ package console
 
 import (
 	_ "embed"
+	"fmt"
 	"net/http"
 
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
-	"tidemark/internal/vault"
 )
 
 //go:embed openapi.json
@@ -43,14 +43,25 @@ type Cluster struct {
 
 func (s *Server) cluster(w http.ResponseWriter, _ *http.Request) error {
 	c := Cluster{ClusterID: s.node.ClusterID(), NodeID: s.node.NodeID(), Brokers: []*meta.BrokerRecord{}}
-	for _, b := range s.node.Image().Brokers() {
-		c.Brokers = append(c.Brokers, &b.BrokerRecord)
+	for b := range s.node.Image().Brokers() {
+		c.Brokers = append(c.Brokers, b.Record)
 	}
 	return answer(w, c)
 }
 
-func (s *Server) meta(w http.ResponseWriter, _ *http.Request) error {
-	return answer(w, meta.Describe(s.node.Image()))
+// meta shows the records below ?prefix= (all without one), as JSON or with ?format=text as a table.
+func (s *Server) meta(w http.ResponseWriter, r *http.Request) error {
+	d := meta.Describe(s.node.Image(), r.URL.Query().Get("prefix"))
+	switch format := r.URL.Query().Get("format"); format {
+	case "", "json":
+		return answer(w, d)
+	case "text":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte(d.Table())) // a client that went away needs no answer
+		return nil
+	default:
+		return fmt.Errorf("%w: format %q: want json or text", errInput, format)
+	}
 }
 
 // Events is what /api/v1/events tells, oldest first.
@@ -64,22 +75,6 @@ func (s *Server) events(w http.ResponseWriter, _ *http.Request) error {
 		events = []mirror.Event{}
 	}
 	return answer(w, Events{Events: events})
-}
-
-// VaultList is what /api/v1/vault tells, oldest first.
-type VaultList struct {
-	Entries []vault.Entry `json:"entries"`
-}
-
-func (s *Server) vaultList(w http.ResponseWriter, _ *http.Request) error {
-	entries, err := s.node.Vault().List()
-	if err != nil {
-		return err
-	}
-	if entries == nil {
-		entries = []vault.Entry{}
-	}
-	return answer(w, VaultList{Entries: entries})
 }
 
 func (s *Server) openapi(w http.ResponseWriter, _ *http.Request) error {
