@@ -49,7 +49,7 @@ func AlterBrokerConfigs(image *meta.Image, id types.BrokerID, configs map[string
 	}
 	key, whose := image.Keys().BrokerConfig(id), fmt.Sprintf("broker %d", id)
 	if id == types.NoBroker {
-		key, whose = image.Keys().DefaultBrokerConfig(), "all brokers"
+		whose = "all brokers"
 	}
 	var revision meta.Revision
 	if old, ok := image.BrokerConfig(id); ok {

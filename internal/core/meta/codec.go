@@ -25,6 +25,9 @@ func (e *ValueError) Error() string {
 	if errors.Is(e.Err, ErrVersion) {
 		return fmt.Sprintf("metadata key %s: %v; a newer tidemark wrote it: start that version, or restore the metadata from before the upgrade", e.Key, e.Err)
 	}
+	if errors.Is(e.Err, ErrKey) {
+		return fmt.Sprintf("metadata: %v; nothing of ours has such a key: delete it", e.Err)
+	}
 	return fmt.Sprintf("metadata key %s: %v; restore the metadata from a backup, or delete the topic or entry that the key belongs to", e.Key, e.Err)
 }
 

@@ -49,13 +49,14 @@ func (k Keys) Controller() string { return k.root + "controller" }
 // Mirror is the key of a MirrorRecord.
 func (k Keys) Mirror(name string) string { return k.root + "mirrors/" + name }
 
-// BrokerConfig is the key of one broker's dynamic configs.
+// BrokerConfig is the key of one broker's dynamic configs, or with NoBroker of
+// those of all brokers.
 func (k Keys) BrokerConfig(id types.BrokerID) string {
+	if id == types.NoBroker {
+		return k.root + "configs/brokers/default"
+	}
 	return k.root + "configs/brokers/" + strconv.Itoa(int(id))
 }
-
-// DefaultBrokerConfig is the key of the dynamic configs of all brokers.
-func (k Keys) DefaultBrokerConfig() string { return k.root + "configs/brokers/default" }
 
 // ProducerIDs is the key of the ProducerIDsRecord.
 func (k Keys) ProducerIDs() string { return k.root + "producer-ids" }
