@@ -248,44 +248,6 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 }
 
-// crasher takes the disk as a power loss before its n-th changing operation leaves it.
-type crasher struct {
-	vfs.FS
-	mem  *vfs.Mem
-	left int
-	cfg  vfs.CrashConfig
-	disk *vfs.Mem
-}
-
-func (c *crasher) tick() {
-	if c.left == 0 {
-		c.disk = c.mem.CrashClone(c.cfg)
-	}
-	c.left--
-}
-
-func (c *crasher) Create(name string) (vfs.File, error) {
-	c.tick()
-	f, err := c.FS.Create(name)
-	return &crasherFile{f, c}, err
-}
-func (c *crasher) MkdirAll(d string) error      { c.tick(); return c.FS.MkdirAll(d) }
-func (c *crasher) Link(from, to string) error   { c.tick(); return c.FS.Link(from, to) }
-func (c *crasher) Rename(from, to string) error { c.tick(); return c.FS.Rename(from, to) }
-func (c *crasher) SyncDir(d string) error       { c.tick(); return c.FS.SyncDir(d) }
-func (c *crasher) RemoveAll(name string) error  { c.tick(); return c.FS.RemoveAll(name) }
-
-type crasherFile struct {
-	vfs.File
-	c *crasher
-}
-
-func (f *crasherFile) WriteAt(b []byte, off int64) (int, error) {
-	f.c.tick()
-	return f.File.WriteAt(b, off)
-}
-func (f *crasherFile) Sync() error { f.c.tick(); return f.File.Sync() }
-
 // TestEveryFailure lets each operation of a Keep fail once: an error leaves no
 // entry that lists as whole and isn't, and the next try succeeds.
 func TestEveryFailure(t *testing.T) {
