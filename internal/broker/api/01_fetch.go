@@ -183,6 +183,9 @@ func (f *fetchCall) answer() *wire.Response {
 		slices.SortStableFunc(chosen, func(a, b *fetchPart) int { return a.topic - b.topic })
 	}
 	e := wire.NewFetchEncoder(f.Req, wire.None, f.id, countTopics(chosen))
+	if f.session != nil {
+		f.queueAgain()
+	}
 	h := hints{call: f.Call, image: f.Image}
 	for i, p := range chosen {
 		if i == 0 || chosen[i-1].topic != p.topic {
@@ -193,14 +196,19 @@ func (f *fetchCall) answer() *wire.Response {
 			e.EndTopic()
 		}
 	}
-	if f.session != nil {
+	return e.Response(h.nodes)
+}
+
+// queueAgain sees to it that a session's next request looks again at what has
+// more to say. Partitions that got nothing this time go first.
+func (f *fetchCall) queueAgain() {
+	for _, served := range []bool{false, true} {
 		for _, p := range f.touched {
-			if p.again(f.committed) {
+			if p.res.Bytes > 0 == served && p.again(f.committed) {
 				f.queue.add(p)
 			}
 		}
 	}
-	return e.Response(h.nodes)
 }
 
 func countTopics(parts []*fetchPart) int {

@@ -75,9 +75,9 @@ func (f *fetchCall) wait() bool {
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
-	var interrupt chan struct{}
+	var interrupt <-chan struct{}
 	if f.session != nil {
-		interrupt = f.session.interrupt
+		interrupt = f.session.interrupted()
 	}
 	select {
 	case <-f.queue.wake:

@@ -42,9 +42,12 @@ type fetchSession struct {
 	// usesIDs: made by version 13 or later; others can't use it.
 	usesIDs bool
 
-	// busy is held during a request of the session. interrupt ends a request's
-	// wait: of two at once the older answers early.
-	busy      sync.Mutex
+	// busy is held during a request of the session. Of two at once the older
+	// answers early: the younger closes its interrupt.
+	busy sync.Mutex
+
+	turn      sync.Mutex // guards the following; never held across busy
+	waiting   int        // requests that wait for busy
 	interrupt chan struct{}
 
 	// The following are guarded by busy.
@@ -120,13 +123,13 @@ func (f *fetchCall) takeParts() {
 
 // startSession makes a session of a full request, if there is a slot for it.
 func (c *Call) startSession(f *fetchCall) {
-	s := &fetchSession{usesIDs: f.in.Version >= 13, interrupt: make(chan struct{}, 1), epoch: 1,
+	s := &fetchSession{usesIDs: f.in.Version >= 13, epoch: 1,
 		parts: make(map[partKey]*fetchPart, len(f.parts)), topics: make(map[topicRef]int), queue: f.queue}
 	for _, p := range f.parts {
 		p.topic = s.number(p.ref)
 		s.parts[partKey{p.ref, p.index}] = p
 	}
-	s.busy.Lock()
+	s.acquire()
 	if !c.sessions.add(s) {
 		return
 	}
@@ -167,24 +170,44 @@ func (c *Call) resumeSession(f *fetchCall) (*fetchCall, wire.ErrCode) {
 	return f, wire.None
 }
 
-// acquire takes the session for a request; one that waits is asked to answer.
+// acquire takes the session for a request. A request that waits in it is told
+// to answer, and so is this one if yet another comes before it waits.
 func (s *fetchSession) acquire() {
-	if !s.busy.TryLock() {
-		s.interruptWait()
-		s.busy.Lock()
-	}
-	select {
-	case <-s.interrupt: // it was meant for the request before
-	default:
+	s.turn.Lock()
+	s.waiting++
+	s.interruptLocked()
+	s.turn.Unlock()
+
+	s.busy.Lock()
+
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.waiting--
+	s.interrupt = make(chan struct{})
+	if s.waiting > 0 {
+		s.interruptLocked()
 	}
 }
 
-func (s *fetchSession) interruptWait() {
-	select {
-	case s.interrupt <- struct{}{}:
-	default:
+// interruptLocked ends the wait of the request at work. The caller holds turn.
+func (s *fetchSession) interruptLocked() {
+	if s.interrupt != nil {
+		close(s.interrupt)
+		s.interrupt = nil
 	}
 }
+
+// interrupted gives the channel that is closed when the request at work must answer.
+func (s *fetchSession) interrupted() <-chan struct{} {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.interrupt == nil {
+		return closedChannel
+	}
+	return s.interrupt
+}
+
+var closedChannel = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // release ends a request's hold of the session.
 func (s *fetchSession) release() {
@@ -315,7 +338,9 @@ func (sc *sessionCache) remove(id int32) {
 	}
 	sc.mu.Unlock()
 	if s != nil {
-		s.interruptWait()
+		s.turn.Lock()
+		s.interruptLocked()
+		s.turn.Unlock()
 		s.endIfRemoved()
 	}
 }
