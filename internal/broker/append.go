@@ -155,29 +155,13 @@ func (p *Partition) appended(op *appendOp) {
 		return
 	}
 	p.refresh()
+	p.flushByCount(p.view)
 }
 
-// groupCommit syncs what the round has appended, and then lets the marks move.
+// groupCommit begins to sync what the round has appended; the marks move when that has ended.
 func (p *Partition) groupCommit() {
 	p.commitDue = false
-	if p.offline != nil || p.deleted || p.log == nil {
-		return
-	}
-	if err := p.flush(); err != nil {
-		return
-	}
-	p.refresh()
-}
-
-// flush syncs the log, and takes the partition offline if that fails.
-func (p *Partition) flush() error {
-	from := time.Now()
-	err := p.log.Flush()
-	p.env.metrics.Log.FlushMs.Observe(float64(time.Since(from).Microseconds()) / 1000)
-	if err != nil {
-		return p.storageFault(err)
-	}
-	return nil
+	p.startFlush()
 }
 
 // storageFault turns an error of the log into what a client gets; an I/O error

@@ -107,6 +107,7 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	}
 	b.env = &environment{
 		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks,
+		background: &b.work, ctx: ctx,
 	}
 	return b
 }

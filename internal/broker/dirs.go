@@ -103,6 +103,9 @@ func openDir(fsys vfs.FS, path string, cfg *config.Broker, l *slog.Logger) (d *l
 	if err := fsys.MkdirAll(path); err != nil {
 		return nil, fmt.Errorf("log dir %s: can't be made: %w", path, err)
 	}
+	if err := fsys.SyncDir(filepath.Dir(filepath.Clean(path))); err != nil {
+		return nil, fmt.Errorf("log dir %s: its parent can't be synced: %w", path, err)
+	}
 	lock, err := fsys.Lock(filepath.Join(path, lockFile))
 	if err != nil {
 		return nil, &DirRefused{Dir: path, Reason: fmt.Sprintf("another process is using it (%v)", err)}

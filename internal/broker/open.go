@@ -27,7 +27,7 @@ func (p *Partition) open(topic config.Topic) {
 	l, rec, err := log.Open(p.logOptions(topic))
 	if errors.Is(err, log.ErrTopicID) {
 		// A deletion that a crash interrupted left the folder of an older topic of this name.
-		if err = p.dir.setAside(p.tp.String(), deleteSuffix); err == nil {
+		if _, err = p.dir.setAside(p.tp.String(), deleteSuffix); err == nil {
 			l, rec, err = log.Open(p.logOptions(topic))
 		}
 	}
@@ -65,13 +65,14 @@ func (p *Partition) tellRecovery(r log.Recovery) {
 		"because", r.TruncatedBecause, "indexesRebuilt", r.IndexesRebuilt, "historyRebuilt", r.HistoryRebuilt, "belowHighWatermark", r.BelowMark)
 }
 
-// setAside renames a partition's folder out of the way: <name>.<id><suffix>, as Kafka names them.
-func (d *logDir) setAside(name, suffix string) error {
+// setAside renames a partition's folder out of the way, <name>.<id><suffix> as
+// Kafka names them, and gives its new path.
+func (d *logDir) setAside(name, suffix string) (string, error) {
 	to := filepath.Join(d.path, name+"."+freshID()+suffix)
 	if err := d.fs.Rename(filepath.Join(d.path, name), to); err != nil {
-		return err
+		return "", err
 	}
-	return d.fs.SyncDir(d.path)
+	return to, d.fs.SyncDir(d.path)
 }
 
 // delete ends the partition with its topic: nobody is answered any more, and the
@@ -80,6 +81,7 @@ func (p *Partition) delete() string {
 	if p.deleted {
 		return ""
 	}
+	p.endFlush()
 	p.deleted = true
 	p.publish()
 	p.moved.fire()
@@ -100,6 +102,7 @@ func (p *Partition) close() error {
 	if p.log == nil || p.deleted {
 		return nil
 	}
+	p.endFlush()
 	p.serving.Store(&serving{err: errNotLeader("the broker is shutting down"), epoch: types.NoLeaderEpoch})
 	p.abandon(errNotLeader("the broker is shutting down"))
 	p.moved.fire()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"tidemark/internal/assert"
@@ -24,6 +25,10 @@ type environment struct {
 	metrics   *telemetry.Metrics
 	keeper    log.Keeper // the vault; nil drops what cuts remove (tests only)
 	flushAcks bool       // log.flush.acks
+	// background counts the goroutines that partitions start; ctx ends when the
+	// node closes.
+	background *sync.WaitGroup
+	ctx        context.Context
 }
 
 // Partition is one replica on this node. Its exported methods may be called
@@ -60,6 +65,8 @@ type Partition struct {
 	deleted    bool
 	waiting    []*appendOp // acks=all appends that wait for the high watermark, by offset
 	commitDue  bool        // in the shard's dirty list
+	flush      *flushing   // the sync under way
+	flushAgain bool        // records came that need another one
 	view       log.View    // as last published
 	checkpoint *appliedCheckpoint
 }
@@ -131,6 +138,7 @@ func (p *Partition) Do(ctx context.Context, f func(o *Owned) error) error {
 	err := p.shard.send(ctx, event{p: p, f: func() {
 		err := errors.New("the partition failed while it ran")
 		defer func() { result <- err }()
+		p.endFlush()
 		if p.deleted {
 			err = wire.Errorf(wire.ErrUnknownTopicOrPartition, "%s was deleted", p.tp)
 			return

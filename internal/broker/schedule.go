@@ -74,7 +74,8 @@ func (b *Broker) flushDue() {
 		}
 		err := p.Do(b.chores.ctx, func(*Owned) error {
 			p.unsyncedSince.Store(0)
-			return p.flush()
+			p.startFlush()
+			return nil
 		})
 		if err != nil && b.chores.ctx.Err() == nil {
 			b.logger.Warn("flush failed", "partition", p.tp.String(), "err", err)

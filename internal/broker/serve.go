@@ -17,6 +17,7 @@ func (p *Partition) shown(rec *meta.PartitionRecord, rev meta.Revision, topic co
 	if p.deleted || p.offline != nil || p.log == nil {
 		return
 	}
+	p.endFlush()
 	changed := p.record == nil || rec == nil || p.record.LeaderEpoch != rec.LeaderEpoch || p.leading != leading
 	p.record, p.revision, p.leading = rec, rev, leading && rec != nil
 	if p.topic != topic {
@@ -56,7 +57,7 @@ func (p *Partition) prepare() error {
 	p.tellLoss()
 	p.assigned = int32(p.record.LeaderEpoch)
 	if p.env.flushAcks {
-		return p.flush()
+		return p.flushNow()
 	}
 	return nil
 }

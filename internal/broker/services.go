@@ -138,11 +138,15 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 	if image.Revision() >= d.seen {
 		suffix = deleteSuffix // the metadata is newer than this folder: the topic was deleted
 	}
-	if err := d.setAside(name, suffix); err != nil {
+	to, err := d.setAside(name, suffix)
+	if err != nil {
 		b.logger.Error("stray folder can't be renamed", "folder", name, "err", err)
 		return
 	}
-	b.logger.Warn("folder of a topic that doesn't exist was set aside", "folder", name, "suffix", suffix)
+	b.logger.Warn("folder of a topic that doesn't exist was set aside", "folder", name, "to", to)
+	if suffix == deleteSuffix {
+		b.chores.removeLater(d, to, b.cfg.LogSegmentDeleteDelayMs)
+	}
 }
 
 // startServices starts what clients see, and opens the gate.

@@ -1,0 +1,470 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemark/internal/assert"
+	"tidemark/internal/broker/api"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/vfs"
+	"tidemark/internal/vfs/faultfs"
+	"tidemark/internal/wire"
+)
+
+func TestRecordsAndEpochsSurviveARestart(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	p := mustPartition(t, b, "a", 0)
+	if o := mustAppend(t, p, "x", "y"); o != 0 {
+		t.Errorf("first offset %d", o)
+	}
+	first, err := p.LeaderEpoch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeNode(t, b)
+	_, err = appendTo(t, p, 1, "late")
+	wantCode(t, "append after close", err, wire.ErrNotLeaderOrFollower)
+
+	b = w.open()
+	p = mustPartition(t, b, "a", 0)
+	second, err := p.LeaderEpoch()
+	if err != nil || second <= first {
+		t.Errorf("leader epoch %d after %d (%v): an election must raise it (R10)", second, first, err)
+	}
+	if o := mustAppend(t, p, "z"); o != 2 {
+		t.Errorf("offset after the restart: %d, want 2", o)
+	}
+	v, _ := p.View()
+	if e, ok := v.History.Latest(); !ok || e.Epoch != second || e.Start != 2 {
+		t.Errorf("history %v, want the election's entry at 2 (R3)", v.History)
+	}
+}
+
+func TestACrashLosesNothingSynced(t *testing.T) {
+	// log.flush.acks: what was answered is on disk, whatever the crash takes.
+	w := newWorld(t, "log.flush.acks=true")
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	p := mustPartition(t, b, "a", 0)
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if _, err := appendTo(t, p, -1, fmt.Sprint(i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	end := logEnd(t, p)
+	crashed := w.with()
+	crashed.fs = w.fs.(*vfs.Mem).CrashClone(vfs.CrashConfig{})
+	closeNode(t, b)
+	p = mustPartition(t, crashed.open(), "a", 0)
+	if got := logEnd(t, p); got != end || end != 20 {
+		t.Errorf("log end %d after the crash, %d before", got, end)
+	}
+	if r, err := read(p, 0); err != nil || r.HighWatermark != end || r.Bytes == 0 {
+		t.Errorf("read after the crash: %+v, %v", r, err)
+	}
+}
+
+func TestRefusedFolders(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	f := func(want string, settings ...string) {
+		t.Helper()
+		other, err := w.with(settings...).try()
+		if err == nil {
+			_ = other.Close(context.Background())
+			t.Errorf("%v: the node started, want %q", settings, want)
+			return
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", settings, err, want)
+		}
+	}
+	f("another process is using it")
+	closeNode(t, b)
+	f("it belongs to node 1 and this is node 7", "node.id=7")
+	f("it belongs to cluster", "cluster.id=AAAAAAAAAAAAAAAAAAAAAA")
+	f("address already in use", "listeners=PLAINTEXT://"+busyPort(t))
+}
+
+func TestLostMetadataIsNotTakenForDeletedTopics(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	createTopic(t, b, "precious", 1)
+	mustAppend(t, mustPartition(t, b, "precious", 0), "x")
+	closeNode(t, b)
+	empty := newWorld(t)
+	empty.fs = w.fs
+	if _, err := empty.try(); err == nil || !strings.Contains(err.Error(), "precious-0") || !strings.Contains(err.Error(), "restore the metadata") {
+		t.Errorf("started with an empty store over a full folder: %v", err)
+	}
+	if _, err := w.fs.Stat("/data/precious-0"); err != nil {
+		t.Errorf("the data: %v", err)
+	}
+	if got := logEnd(t, mustPartition(t, w.open(), "precious", 0)); got != 1 {
+		t.Errorf("log end %d with the right store again", got)
+	}
+}
+
+func TestDeletionSurvivesACrash(t *testing.T) {
+	w := newWorld(t, "log.segment.delete.delay.ms=0")
+	b := w.open()
+	id := createTopic(t, b, "a", 1)
+	mustAppend(t, mustPartition(t, b, "a", 0), "old")
+	// The crash comes after the metadata's deletion and before the folder's: the folder is there again.
+	before := w.fs.(*vfs.Mem).CrashClone(vfs.CrashConfig{KeepBlock: 1, KeepEntry: 1})
+	if err := b.Topics().Delete(testContext(t), id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the folder goes", func() bool { return len(folders(t, w.fs)) == 0 })
+	closeNode(t, b)
+
+	crashed := w.with()
+	crashed.fs = before
+	b = crashed.open()
+	eventually(t, "the stray folder goes", func() bool { return len(folders(t, before)) == 0 })
+	createTopic(t, b, "a", 1)
+	if end := logEnd(t, mustPartition(t, b, "a", 0)); end != 0 {
+		t.Errorf("a topic made anew begins at %d", end)
+	}
+}
+
+func TestATopicMadeAnewFindsNothingOfTheOld(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	for round := range 5 {
+		id := createTopic(t, b, "a", 2)
+		p := mustPartition(t, b, "a", 1)
+		if o := mustAppend(t, p, "x"); o != 0 {
+			t.Fatalf("round %d: first offset %d", round, o)
+		}
+		if err := b.Topics().Delete(testContext(t), id); err != nil {
+			t.Fatal(err)
+		}
+		_, err := read(p, 0)
+		if code := wire.CodeOf(err); code != wire.ErrUnknownTopicOrPartition {
+			eventually(t, "the deleted partition says so", func() bool {
+				_, err := read(p, 0)
+				return wire.CodeOf(err) == wire.ErrUnknownTopicOrPartition
+			})
+		}
+	}
+}
+
+func TestAFailedAssertionTakesOnePartitionOffline(t *testing.T) {
+	b := newWorld(t, "num.shards=1").open()
+	createTopic(t, b, "a", 2)
+	bad, good := mustPartition(t, b, "a", 0), mustPartition(t, b, "a", 1)
+	if err := bad.Do(testContext(t), func(*Owned) error { assert.That(false, "I-00: a test"); return nil }); err == nil {
+		t.Error("the broken event had no error")
+	}
+	_, err := appendTo(t, bad, 1, "x")
+	wantCode(t, "append to the broken partition", err, wire.ErrKafkaStorageError)
+	_, err = read(bad, 0)
+	wantCode(t, "read of the broken partition", err, wire.ErrKafkaStorageError)
+	mustAppend(t, good, "x")
+	if err := b.Ready(); err != nil {
+		t.Errorf("the node: %v", err)
+	}
+}
+
+func TestAnIOErrorTakesItsLogDirOffline(t *testing.T) {
+	w := newWorld(t, "log.dirs=/data,/other", "log.flush.acks=true")
+	faults := faultfs.New(w.fs)
+	w.fs = faults
+	b := w.open()
+	createTopic(t, b, "a", 2)
+	p0, p1 := mustPartition(t, b, "a", 0), mustPartition(t, b, "a", 1)
+	if p0.dir == p1.dir {
+		t.Fatal("both partitions are in one dir")
+	}
+	mustAppend(t, p0, "x")
+	faults.Inject(faultfs.Rule{Kinds: faultfs.Sync, Pattern: path.Join(p0.dir.path, "a-0", "*.log")})
+	_, err := appendTo(t, p0, -1, "y")
+	wantCode(t, "acks=all append whose sync fails", err, wire.ErrKafkaStorageError)
+	eventually(t, "the dir is offline", func() bool { return p0.dir.failure() != nil })
+	mustAppend(t, p1, "y")
+	for _, d := range (*served)(b).LogDirs() {
+		if (d.Err != nil) != (d.Path == p0.dir.path) {
+			t.Errorf("log dir %s: %v", d.Path, d.Err)
+		}
+	}
+	if err := b.Ready(); err != nil {
+		t.Errorf("the node with one live dir: %v", err)
+	}
+}
+
+func TestAFullDiskRefusesAndResumes(t *testing.T) {
+	w := newWorld(t)
+	faults := faultfs.New(w.fs)
+	w.fs = faults
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	p := mustPartition(t, b, "a", 0)
+	mustAppend(t, p, "x")
+	faults.SetSpace(0)
+	_, err := appendTo(t, p, 1, "y")
+	wantCode(t, "append on a full disk", err, wire.ErrKafkaStorageError)
+	if !strings.Contains(err.Error(), "full") {
+		t.Errorf("%v doesn't say that the disk is full", err)
+	}
+	faults.SetSpace(1 << 30)
+	if o := mustAppend(t, p, "z"); o != 1 {
+		t.Errorf("offset %d after the disk had room again", o)
+	}
+}
+
+func TestMinISR(t *testing.T) {
+	b := newWorld(t).open()
+	createTopic(t, b, "a", 1, "min.insync.replicas", "2")
+	p := mustPartition(t, b, "a", 0)
+	_, err := appendTo(t, p, -1, "x")
+	wantCode(t, "acks=all below min.insync.replicas", err, wire.ErrNotEnoughReplicas)
+	if _, err := appendTo(t, p, 1, "x"); err != nil {
+		t.Errorf("acks=1: %v", err)
+	}
+	if r, err := read(p, 0); err != nil || r.HighWatermark != 0 || r.Bytes != 0 {
+		t.Errorf("below min ISR the high watermark stands (R14): %+v, %v", r, err)
+	}
+	one := "1"
+	alter(t, b, "a", api.ConfigChange{Name: "min.insync.replicas", Value: &one})
+	eventually(t, "the high watermark moves", func() bool { r, _ := read(p, 0); return r.HighWatermark == 1 })
+}
+
+func alter(t *testing.T, b *Broker, topic string, changes ...api.ConfigChange) {
+	t.Helper()
+	if err := b.Topics().AlterConfigs(testContext(t), api.ConfigResource{Kind: api.ConfigTopic, Name: topic}, changes, false, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFences(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	closeNode(t, b)
+	b = w.open() // leader epoch 1: below 0 nothing is fenced
+	p := mustPartition(t, b, "a", 0)
+	mustAppend(t, p, "x")
+	e, _ := p.LeaderEpoch()
+	f := func(said types.LeaderEpoch, want wire.ErrCode) {
+		t.Helper()
+		var out api.ReadResult
+		err := p.Read(0, api.ReadRequest{CurrentLeaderEpoch: said, LastFetchedEpoch: -1, Replica: -1}, &out)
+		wantCode(t, fmt.Sprintf("read with epoch %d", said), err, want)
+		_, err = p.ListOffset(api.OffsetQuery{Timestamp: -1, CurrentLeaderEpoch: said, Replica: -1})
+		wantCode(t, fmt.Sprintf("ListOffset with epoch %d", said), err, want)
+		_, _, err = p.EpochEnd(said, 0)
+		wantCode(t, fmt.Sprintf("EpochEnd with epoch %d", said), err, want)
+		_, err = p.Append(testContext(t), oneBatch(t, "y"), api.AppendRequest{Acks: 1, LeaderEpoch: said})
+		wantCode(t, fmt.Sprintf("Append with epoch %d", said), err, want)
+	}
+	f(e, wire.None)
+	f(-1, wire.None)
+	f(e-1, wire.ErrFencedLeaderEpoch)
+	f(e+1, wire.ErrUnknownLeaderEpoch)
+}
+
+func TestProgressTellsWaiters(t *testing.T) {
+	b := newWorld(t).open()
+	id := createTopic(t, b, "a", 1)
+	p := mustPartition(t, b, "a", 0)
+	moved := make(chan struct{}, 100)
+	cancel := p.OnProgress(func() { moved <- struct{}{} })
+	expect := func(what string) {
+		t.Helper()
+		select {
+		case <-moved:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nobody was told of %s", what)
+		}
+	}
+	mustAppend(t, p, "x")
+	expect("an append")
+	if err := b.Topics().Delete(testContext(t), id); err != nil {
+		t.Fatal(err)
+	}
+	expect("the deletion")
+	cancel()
+}
+
+func TestALapsedRegistrationIsMadeAnew(t *testing.T) {
+	w := newWorld(t, "broker.session.timeout.ms=1000")
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	p := mustPartition(t, b, "a", 0)
+	old, _ := p.LeaderEpoch()
+	oldRegistration, _ := b.BrokerEpoch()
+	if err := w.store.Revoke(testContext(t), b.lease.id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a new registration leads in a higher epoch", func() bool {
+		e, err := p.LeaderEpoch()
+		r, ok := b.BrokerEpoch()
+		return err == nil && e > old && ok && r > oldRegistration
+	})
+	mustAppend(t, p, "x")
+}
+
+func TestProducerIDsNeverRepeat(t *testing.T) {
+	w := newWorld(t)
+	seen := make(map[types.ProducerID]bool)
+	for range 3 {
+		b := w.open()
+		for range producerIDBlock + 10 {
+			id, err := b.ids.Next(testContext(t))
+			if err != nil || seen[id] || id < 0 {
+				t.Fatalf("id %d, seen before: %v, %v", id, seen[id], err)
+			}
+			seen[id] = true
+		}
+		closeNode(t, b)
+	}
+}
+
+func TestTopicRefusals(t *testing.T) {
+	b := newWorld(t).open()
+	createTopic(t, b, "a.b", 1)
+	ctx := testContext(t)
+	f := func(want wire.ErrCode, r api.CreateTopic) {
+		t.Helper()
+		_, err := b.Topics().Create(ctx, r)
+		wantCode(t, fmt.Sprintf("create %+v", r), err, want)
+	}
+	bad := "bad"
+	f(wire.ErrTopicAlreadyExists, api.CreateTopic{Name: "a.b", Partitions: 1, ReplicationFactor: 1})
+	f(wire.ErrInvalidTopic, api.CreateTopic{Name: "a/b", Partitions: 1, ReplicationFactor: 1})
+	f(wire.ErrInvalidTopic, api.CreateTopic{Name: "a_b", Partitions: 1, ReplicationFactor: 1})
+	f(wire.ErrInvalidPartitions, api.CreateTopic{Name: "c", Partitions: 0, ReplicationFactor: 1})
+	f(wire.ErrInvalidReplicationFactor, api.CreateTopic{Name: "c", Partitions: 1, ReplicationFactor: 2})
+	f(wire.ErrInvalidConfig, api.CreateTopic{Name: "c", Partitions: 1, ReplicationFactor: 1, Configs: map[string]*string{"retention.ms": &bad}})
+	f(wire.ErrInvalidConfig, api.CreateTopic{Name: "c", Partitions: 1, ReplicationFactor: 1, Configs: map[string]*string{"no.such": &bad}})
+	f(wire.ErrInvalidReplicaAssignment, api.CreateTopic{Name: "c", Partitions: -1, ReplicationFactor: -1, Assignments: map[int32][]types.BrokerID{0: {9}}})
+	f(wire.None, api.CreateTopic{Name: "c", Partitions: -1, ReplicationFactor: -1, ValidateOnly: true})
+	if _, ok := b.Image().TopicByName("c"); ok {
+		t.Error("validate_only made the topic")
+	}
+	wantCode(t, "fewer partitions", b.Topics().AddPartitions(ctx, api.AddPartitions{Topic: "a.b", Count: 1}), wire.ErrInvalidPartitions)
+	wantCode(t, "more partitions", b.Topics().AddPartitions(ctx, api.AddPartitions{Topic: "a.b", Count: 3}), wire.None)
+	mustAppend(t, mustPartition(t, b, "a.b", 2), "x")
+	wantCode(t, "delete an unknown id", b.Topics().Delete(ctx, types.TopicID{1}), wire.ErrUnknownTopicID)
+}
+
+func TestConfigsReachTheLog(t *testing.T) {
+	b := newWorld(t).open()
+	createTopic(t, b, "a", 1, "max.message.bytes", "200")
+	p := mustPartition(t, b, "a", 0)
+	big := strings.Repeat("x", 300)
+	_, err := appendTo(t, p, 1, big)
+	wantCode(t, "a batch above max.message.bytes", err, wire.ErrMessageTooLarge)
+	larger := "1000"
+	alter(t, b, "a", api.ConfigChange{Name: "max.message.bytes", Value: &larger})
+	eventually(t, "the raised limit holds", func() bool { _, err := appendTo(t, p, 1, big); return err == nil })
+	entries, err := b.Topics().DescribeConfigs(testContext(t), api.ConfigResource{Kind: api.ConfigTopic, Name: "a"}, []string{"max.message.bytes"})
+	if err != nil || len(entries) != 1 || *entries[0].Value != "1000" || entries[0].Source != api.SourceTopic {
+		t.Errorf("described as %+v, %v", entries, err)
+	}
+}
+
+func TestRetentionRunsByTheClock(t *testing.T) {
+	w := newWorld(t, "log.retention.check.interval.ms=20")
+	b := w.open()
+	createTopic(t, b, "a", 1, "segment.bytes", "100", "retention.bytes", "150")
+	p := mustPartition(t, b, "a", 0)
+	for range 10 {
+		mustAppend(t, p, strings.Repeat("x", 50))
+	}
+	eventually(t, "old segments go", func() bool { v, _ := p.View(); return v.LogStart >= 7 })
+	_, err := read(p, 0)
+	wantCode(t, "read below the log start", err, wire.ErrOffsetOutOfRange)
+}
+
+func TestDeleteRecords(t *testing.T) {
+	b := newWorld(t).open()
+	createTopic(t, b, "a", 1)
+	createTopic(t, b, "c", 1, "cleanup.policy", "compact")
+	p := mustPartition(t, b, "a", 0)
+	mustAppend(t, p, "x", "y", "z")
+	start, err := p.DeleteRecords(testContext(t), 2)
+	if err != nil || start != 2 {
+		t.Errorf("log start %d, %v", start, err)
+	}
+	_, err = p.DeleteRecords(testContext(t), 4)
+	wantCode(t, "above the high watermark", err, wire.ErrOffsetOutOfRange)
+	start, err = p.DeleteRecords(testContext(t), types.NoOffset)
+	if err != nil || start != 3 {
+		t.Errorf("-1: log start %d, %v", start, err)
+	}
+	_, err = mustPartition(t, b, "c", 0).DeleteRecords(testContext(t), types.NoOffset)
+	wantCode(t, "a compacted topic", err, wire.ErrPolicyViolation)
+}
+
+func TestCommitAfterARefusalSeesWhatStandsInTheWay(t *testing.T) {
+	b := newWorld(t).open()
+	id := createTopic(t, b, "a", 1)
+	rec, rev := b.Image().Partition(id, 0)
+	key := b.Image().Keys().Partition(id, 0)
+	plan := func(epoch types.LeaderEpoch) meta.Plan {
+		next := rec.Clone()
+		next.LeaderEpoch = epoch
+		return meta.Plan{Why: "test", If: []meta.Compare{meta.ModRevisionIs(key, rev)}, Then: []meta.Op{meta.Put(key, next.Encode())}}
+	}
+	if _, err := b.Commit(testContext(t), plan(50)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Commit(testContext(t), plan(60)); !errors.Is(err, ErrRefused) {
+		t.Fatalf("second commit: %v", err)
+	}
+	if now, _ := b.Image().Partition(id, 0); now.LeaderEpoch != 50 {
+		t.Errorf("image shows epoch %d", now.LeaderEpoch)
+	}
+}
+
+func TestMetadataThatWentBackServesNothing(t *testing.T) {
+	// R19: a record older than what the log has seen is not served, and nothing is cut.
+	w := newWorld(t)
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	backup := w.store.Backup()
+	closeNode(t, b)
+	for range 3 {
+		b = w.open()
+		mustAppend(t, mustPartition(t, b, "a", 0), "x")
+		closeNode(t, b)
+	}
+	w.store.Restore(backup)
+	b = w.open()
+	p := mustPartition(t, b, "a", 0)
+	_, err := appendTo(t, p, 1, "y")
+	wantCode(t, "append with a record that went back", err, wire.ErrNotLeaderOrFollower)
+	if end := logEnd(t, p); end != 3 {
+		t.Errorf("log end %d: something was cut", end)
+	}
+}
+
+// folders lists the partition folders of /data, those being deleted included.
+func folders(t *testing.T, fsys vfs.FS) []string {
+	t.Helper()
+	names, err := fsys.List("/data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(names, func(n string) bool {
+		_, ok := folderPartition(n)
+		return !ok && !strings.HasSuffix(n, deleteSuffix) && !strings.HasSuffix(n, straySuffix)
+	})
+}

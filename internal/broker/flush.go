@@ -1,0 +1,87 @@
+package broker
+
+import (
+	"time"
+
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+)
+
+// flushing is one sync of a partition under way on a goroutine of its own: the
+// shard goes on with other partitions, and this one goes on appending. What is
+// appended meanwhile waits for the next sync: that is the group commit.
+type flushing struct {
+	job  *log.FlushJob
+	done chan error // gets the outcome, once
+}
+
+// startFlush begins a sync unless one is under way, which is followed by another one then.
+func (p *Partition) startFlush() {
+	if p.offline != nil || p.deleted || p.log == nil {
+		return
+	}
+	if p.flush != nil {
+		p.flushAgain = true
+		return
+	}
+	job, err := p.log.StartFlush()
+	if err != nil {
+		_ = p.storageFault(err) // whoever waits is answered by goOffline
+		return
+	}
+	f := &flushing{job: job, done: make(chan error, 1)}
+	p.flush = f
+	p.env.background.Go(func() {
+		from := time.Now()
+		err := job.Sync()
+		p.env.metrics.Log.FlushMs.Observe(float64(time.Since(from).Microseconds()) / 1000)
+		f.done <- err
+		// A shard that has stopped has ended the flush itself (endFlush).
+		_ = p.shard.send(p.env.ctx, event{p: p, f: func() { p.flushEnded(f) }})
+	})
+}
+
+// flushEnded is the event that a sync has ended; another event may have ended it already.
+func (p *Partition) flushEnded(f *flushing) {
+	if p.flush == f {
+		p.endFlush()
+	}
+	if p.flushAgain {
+		p.flushAgain = false
+		p.startFlush()
+	}
+}
+
+// endFlush waits for the sync under way, if there is one, and lets the marks
+// move. Everything but an append calls it first: the log takes one flush at a time.
+func (p *Partition) endFlush() {
+	f := p.flush
+	if f == nil {
+		return
+	}
+	p.flush = nil
+	if err := p.log.EndFlush(f.job, <-f.done); err != nil {
+		_ = p.storageFault(err) // whoever waits is answered by goOffline
+		return
+	}
+	p.refresh()
+}
+
+// flushNow syncs and waits for it.
+func (p *Partition) flushNow() error {
+	p.endFlush()
+	if p.offline != nil {
+		return p.offline
+	}
+	if err := p.log.Flush(); err != nil {
+		return p.storageFault(err)
+	}
+	return nil
+}
+
+// flushByCount begins a sync when flush.messages records are unsynced.
+func (p *Partition) flushByCount(v log.View) {
+	if n := zeroIfNever(p.topic.FlushMessages); n > 0 && v.LogEnd-v.RecoveryPoint >= types.Offset(n) && p.flush == nil {
+		p.startFlush()
+	}
+}
