@@ -24,7 +24,7 @@ func openLog(t testing.TB, fsys vfs.FS, v *Vault) *log.Log {
 }
 
 // fill appends twelve batches of three records in epochs 1, 2 and 3 over several segments.
-func fill(t testing.TB, l *log.Log) {
+func fill(t testing.TB, fsys vfs.FS, l *log.Log) {
 	t.Helper()
 	for i := range 12 {
 		b := batch.NewBuilder(batch.BuilderOptions{BaseOffset: types.Offset(3 * i), LeaderEpoch: types.LeaderEpoch(1 + i/4)})
@@ -38,6 +38,9 @@ func fill(t testing.TB, l *log.Log) {
 		must(t, a.StoppedBy)
 	}
 	must(t, l.Flush())
+	if _, err := fsys.Stat(segmentPath(segmentStart)); err != nil {
+		t.Fatal("no segment begins where the test cuts:", err)
+	}
 }
 
 // held collects the batches of a log by offset; every one is checked.
@@ -60,6 +63,9 @@ func held(t testing.TB, l *log.Log) map[types.Offset]string {
 	return out
 }
 
+// segmentStart is where the third segment of fill begins; fill checks it.
+const segmentStart = 12
+
 // TestVaultComplete is the invariant of that name: the node loses power before
 // each changing operation of a cut in turn. Log and vault together then have
 // every record, and so they have after the cut was repeated; the repeated cut
@@ -71,7 +77,7 @@ func TestVaultComplete(t *testing.T) {
 			return err
 		},
 		"cut at a segment": func(l *log.Log) error {
-			_, err := l.Cut(9, log.CutReason{Cause: log.CauseTimeline, Timelines: []byte("[]"), LeaderHighWatermark: -1})
+			_, err := l.Cut(segmentStart, log.CutReason{Cause: log.CauseTimeline, Timelines: []byte("[]"), LeaderHighWatermark: -1})
 			return err
 		},
 		"restart": func(l *log.Log) error {
@@ -103,7 +109,7 @@ func crashDuringCut(t *testing.T, at int, cfg vfs.CrashConfig, cut func(*log.Log
 	v := openVault(t, options(c))
 	l := openLog(t, c, v)
 	must(t, m.SyncDir("/logs"))
-	fill(t, l)
+	fill(t, c, l)
 	all := held(t, l)
 	c.left = at
 	must(t, cut(l))
