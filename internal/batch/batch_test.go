@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/batch"
 	"tidemark/internal/core/types"
 )
@@ -315,4 +316,24 @@ func TestCodecNames(t *testing.T) {
 	if batch.Codec(6).Valid() || !strings.Contains(batch.Codec(6).String(), "6") {
 		t.Fatal("codec 6")
 	}
+}
+
+// TestBuilderRefusesFallingOffsets watches I-02: a caller that renumbers is stopped.
+func TestBuilderRefusesFallingOffsets(t *testing.T) {
+	f := func(base types.Offset, offsets ...types.Offset) {
+		t.Helper()
+		defer func() {
+			if _, ok := recover().(*assert.Error); !ok {
+				t.Fatal("not refused")
+			}
+		}()
+		b := batch.NewBuilder(batch.BuilderOptions{BaseOffset: base})
+		for _, o := range offsets {
+			b.AppendAt(o, now, nil, nil)
+		}
+	}
+	f(10, 9)
+	f(10, 11, 11)
+	f(10, 12, 11)
+	f(10, 10+math.MaxInt32+1)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/core/types"
 )
 
@@ -36,6 +37,8 @@ type Producer struct {
 
 // Builder makes one batch from records. Append the records in offset order, then
 // Build. A Builder may be reused after Reset.
+//
+// Invariant I-02: the offsets of a batch's records rise and lie within 31 bits of its base offset.
 type Builder struct {
 	opts    BuilderOptions
 	records []byte
@@ -95,6 +98,9 @@ func (b *Builder) AppendRecord(r *Record) {
 
 // start writes everything of a record up to its headers, which will take headersSize bytes.
 func (b *Builder) start(offset types.Offset, ts types.Millis, attributes int8, key, value []byte, headersSize int) {
+	if offset <= b.last || offset-b.opts.BaseOffset > math.MaxInt32 { // arguments are built on failure only
+		assert.That(false, "I-02: record at %d after %d in a batch from %d", offset, b.last, b.opts.BaseOffset)
+	}
 	if b.count == 0 && b.opts.DeleteHorizon == nil {
 		b.base = ts
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/core/types"
 )
 
@@ -16,6 +17,8 @@ var (
 
 // Chain is the state that copied or recovered batches must continue: where the
 // log ends and which epoch its last record has.
+//
+// Invariant I-03: along accepted batches the log end rises and the epoch never falls.
 type Chain struct {
 	LogEnd    types.Offset
 	LastEpoch types.LeaderEpoch // NoLeaderEpoch if there is no record before
@@ -51,7 +54,11 @@ func Accept(b []byte, from Chain, maxEpoch types.LeaderEpoch, visit func(h *Head
 		}
 		a.Batches++
 		a.Bytes += len(it.Raw)
-		a.Chain = Chain{LogEnd: it.Header.NextOffset(), LastEpoch: it.Header.PartitionLeaderEpoch}
+		next := Chain{LogEnd: it.Header.NextOffset(), LastEpoch: it.Header.PartitionLeaderEpoch}
+		if next.LogEnd <= a.Chain.LogEnd || next.LastEpoch < a.Chain.LastEpoch { // arguments are built on failure only
+			assert.That(false, "I-03: %+v after %+v", next, a.Chain)
+		}
+		a.Chain = next
 	}
 	a.Stopped = it.Err()
 	return a

@@ -18,6 +18,9 @@ const (
 )
 
 // Entry is one kept removal, as in its manifest.json.
+//
+// Invariant I-04: the files of an entry hold every byte of the removal, and an
+// entry that lists is whole and synced.
 type Entry struct {
 	Version   int           `json:"v"`
 	ID        string        `json:"id"`

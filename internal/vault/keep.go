@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
 )
@@ -197,6 +198,11 @@ func (v *Vault) write(r *log.Removal, e *Entry) error {
 		}
 		e.Files = append(e.Files, file)
 	}
+	var held int64
+	for _, f := range e.Files {
+		held += f.Bytes
+	}
+	assert.That(held == e.Bytes, "I-04: entry %s holds %d bytes of a removal of %d", e.ID, held, e.Bytes)
 	data, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
 		return err
