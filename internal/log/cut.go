@@ -33,8 +33,8 @@ func (l *Log) Cut(o types.Offset, c CutReason) (CutResult, error) {
 	if err != nil {
 		return CutResult{}, l.fail("read for a cut", err)
 	}
-	if plan.at < l.marks.start {
-		return l.Restart(plan.at, c)
+	if plan.at < l.marks.start || (plan.fresh && plan.index == 0 && plan.pos == 0) {
+		return l.Restart(plan.at, c) // nothing is left below
 	}
 	res := CutResult{LogEnd: min(plan.at, l.marks.end), From: plan.at, To: l.marks.end, Bytes: plan.bytes}
 	if res.From > res.To {
@@ -212,10 +212,8 @@ func (l *Log) carryOut(plan cutPlan, history *epoch.History, o types.Offset, c C
 
 // settleCheckpoints does steps 4 to 6 of R1.
 func (l *Log) settleCheckpoints(history *epoch.History, epochsChanged bool, c CutReason) error {
-	if l.o.Checkpoints != nil { // (4)
-		if err := l.o.Checkpoints.Lower(l); err != nil {
-			return l.fail("lower checkpoints", err)
-		}
+	if err := l.writeCheckpoints(); err != nil { // (4)
+		return err
 	}
 	if epochsChanged { // (5)
 		if err := l.writeHistory(history); err != nil {
@@ -324,13 +322,18 @@ func (l *Log) removeTail(plan cutPlan, gone []*segment) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if plan.fresh {
-		if err := l.roll(plan.at); err != nil {
-			return err
-		}
-	}
 	l.folderChanged = false
-	return l.fs.SyncDir(l.dir)
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return err
+	}
+	if !plan.fresh {
+		return nil
+	}
+	// The log must end at plan.at, which no batch borders: begin a segment there.
+	if err := l.rollTo(l.active(), plan.at); err != nil {
+		return err
+	}
+	return l.syncAll()
 }
 
 // reopenForWriting opens a segment that was sealed so that it can be written
@@ -376,6 +379,7 @@ func (l *Log) removeSnapshotsAbove(o types.Offset) error {
 	}
 	for _, at := range snaps {
 		if at > o {
+			l.unsyncedSnapshots = slices.DeleteFunc(l.unsyncedSnapshots, func(name string) bool { return name == FileName(at, snapshotSuffix) })
 			if err := l.fs.Remove(join(l.dir, FileName(at, snapshotSuffix))); err != nil {
 				return err
 			}

@@ -17,6 +17,20 @@ type FlushJob struct {
 	snapshots []string
 }
 
+// syncAll is Flush for the middle of another procedure: it also works while a
+// job of the caller's is under way, whose outcome it does not wait for.
+func (l *Log) syncAll() error {
+	was := l.flushing
+	l.flushing = false
+	j, err := l.StartFlush()
+	if err != nil {
+		return err
+	}
+	err = l.EndFlush(j, j.Sync())
+	l.flushing = was
+	return err
+}
+
 // StartFlush (W) captures what a flush up to the log end must sync. At most one
 // job is under way at a time: end the one before first.
 func (l *Log) StartFlush() (*FlushJob, error) {

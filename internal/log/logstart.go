@@ -37,12 +37,10 @@ func (l *Log) RaiseLogStart(o types.Offset, vouched bool, c CutReason) (CutResul
 		return res, err
 	}
 	res.HighWatermark = l.marks.high
-	if !vouched && l.o.Checkpoints != nil {
-		if err := l.o.Checkpoints.Lower(l); err != nil {
-			return res, l.fail("write checkpoints", err)
-		}
+	if vouched {
+		return res, nil
 	}
-	return res, nil
+	return res, l.writeCheckpoints()
 }
 
 // keepBelow gives the keeper the batches that hold offsets from the log start up to o.

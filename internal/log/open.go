@@ -108,6 +108,12 @@ func (p *opening) run() error {
 	if err := p.removeStraySnapshots(); err != nil {
 		return err
 	}
+	if !p.r.Clean && l.folderChanged { // what recovery removed must not come back
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return err
+		}
+		l.folderChanged = false
+	}
 	for _, s := range l.segs {
 		l.size += s.size
 	}
@@ -249,6 +255,9 @@ func (p *opening) restartBehindEnd() error {
 	if err := l.removeSegmentFiles(l.segs); err != nil {
 		return err
 	}
+	if err := l.removeSnapshotsAbove(types.NoOffset); err != nil {
+		return err
+	}
 	s, err := l.createSegment(at)
 	if err != nil {
 		return err
@@ -260,8 +269,8 @@ func (p *opening) restartBehindEnd() error {
 }
 
 // removeStraySnapshots removes snapshots beyond the log end, which describe
-// records that are gone, and those that no segment begins at; the newest is
-// kept in any case.
+// records that are gone, those that a crash left torn, and those that no segment
+// begins at; the newest is kept in any case.
 func (p *opening) removeStraySnapshots() error {
 	l := p.l
 	snaps, err := l.snapshots()
@@ -271,7 +280,11 @@ func (p *opening) removeStraySnapshots() error {
 	for i, o := range snaps {
 		starts := slices.ContainsFunc(l.segs, func(s *segment) bool { return s.base == o })
 		newest := i == len(snaps)-1 || snaps[i+1] > l.marks.end
-		if o <= l.marks.end && (starts || newest) {
+		torn, err := p.torn(o)
+		if err != nil {
+			return err
+		}
+		if o <= l.marks.end && (starts || newest) && !torn {
 			continue
 		}
 		if err := l.fs.Remove(join(l.dir, FileName(o, snapshotSuffix))); err != nil {
@@ -280,4 +293,18 @@ func (p *opening) removeStraySnapshots() error {
 		l.folderChanged = true
 	}
 	return nil
+}
+
+// torn reports whether the snapshot at o, which may not have been synced, can't be read.
+func (p *opening) torn(o types.Offset) (bool, error) {
+	if p.r.Clean || o < p.l.o.RecoveryPoint {
+		return false, nil
+	}
+	_, err := DumpSnapshot(p.l.fs, join(p.l.dir, FileName(o, snapshotSuffix)))
+	var corrupt *CorruptError
+	if errors.As(err, &corrupt) {
+		p.r.SnapshotsDropped++
+		return true, nil
+	}
+	return false, err
 }

@@ -23,6 +23,10 @@ type Options struct {
 	// RecoveryPoint is the offset below which everything was synced. Above it,
 	// without CleanShutdown, each batch is checked (R2).
 	RecoveryPoint types.Offset
+	// ForeignFolder says that another broker than this product wrote the folder
+	// last: then a gap of offsets between two unsynced segments of a compacted
+	// log is taken for compaction's, not for lost data.
+	ForeignFolder bool
 	// LogStart and HighWatermark are the directory's checkpointed values; they
 	// are clamped into the log found.
 	LogStart, HighWatermark types.Offset

@@ -22,7 +22,9 @@ func (p *opening) recoverSegments() error {
 	last := len(l.segs) - 1
 	first := last
 	if !l.o.CleanShutdown {
-		for first > 0 && l.segs[first].base > l.o.RecoveryPoint {
+		// A segment that ends at the recovery point may have been sealed, its
+		// indexes written, after the flush that made it so.
+		for first > 0 && l.segs[first].base >= l.o.RecoveryPoint {
 			first--
 		}
 	}
@@ -76,8 +78,10 @@ func (p *opening) check(i int) (bad bool, err error) {
 	}
 	if reason == nil && i+1 < len(l.segs) {
 		next := l.segs[i+1].base
-		// A compacted log has gaps; any other lost records here (KAFKA-3968).
-		if s.next < next && !l.cfg.Compact {
+		// This product begins a segment at the log end, and compacts only what
+		// the checkpointed recovery point covers: a gap here is lost data
+		// (KAFKA-3968). Kafka begins one at the next batch.
+		if s.next < next && next > l.o.RecoveryPoint && !(l.o.ForeignFolder && l.cfg.Compact) {
 			reason = fmt.Errorf("%w: %d to %d", errGap, s.next, next)
 		} else if s.next > next {
 			reason = fmt.Errorf("%w: segment %d begins below %d", ErrOffsetFell, next, s.next)
@@ -221,8 +225,13 @@ func (p *opening) settleSegments(first int) error {
 		p.r.IndexesRebuilt++
 		l.folderChanged = true
 	}
-	a := l.active()
+	a := l.active() // its indexes are in memory: what the crash left of the files says nothing
 	a.created = l.now()
+	for _, suffix := range []string{indexSuffix, timeSuffix} {
+		if err := removeIfThere(l.fs, a.path(suffix)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -333,20 +342,15 @@ func (s *segment) attachIndexes() (ok bool, err error) {
 	}
 	s.indexCount = n
 	last, n, ok, err = lastEntry(s.fs, s.path(timeSuffix), timeEntrySize)
-	if !ok || err != nil {
+	if !ok || err != nil || n == 0 {
 		return false, err
 	}
-	if n > 0 {
-		e := decodeTimeEntry(last)
-		if e.ts <= 0 || e.rel < 0 || int64(e.rel) >= int64(s.next-s.base) {
-			return false, nil
-		}
-		s.maxTs, s.maxTsLast = e.ts, s.base+types.Offset(e.rel)
+	e := decodeTimeEntry(last)
+	if e.ts <= 0 || e.rel < 0 || int64(e.rel) >= int64(s.next-s.base) {
+		return false, nil
 	}
+	s.maxTs, s.maxTsLast = e.ts, s.base+types.Offset(e.rel)
 	s.timeCount, s.sealed = n, true
-	if n == 0 {
-		return true, nil
-	}
 	return s.maxTsHolds()
 }
 

@@ -59,9 +59,37 @@ func (l *Log) Roll() error {
 
 // roll seals the active segment and begins one at base. Each step can be
 // repeated: when the disk is full the active segment stays active.
+//
+// Where base lies above the log end, in a gap, the log end moves there and the
+// recovery point with it, on disk too: recovery takes any other gap between two
+// segments for lost data.
 func (l *Log) roll(base types.Offset) error {
 	l.untouched = false
-	old := l.active()
+	old, gap := l.active(), base > l.marks.end
+	if err := l.rollTo(old, base); err != nil || !gap {
+		return err
+	}
+	l.mu.Lock()
+	l.marks.end = base
+	l.mu.Unlock()
+	if err := l.syncAll(); err != nil {
+		return err
+	}
+	return l.writeCheckpoints()
+}
+
+// writeCheckpoints puts the log's marks on disk.
+func (l *Log) writeCheckpoints() error {
+	if l.o.Checkpoints == nil {
+		return nil
+	}
+	if err := l.o.Checkpoints.Lower(l); err != nil {
+		return l.fail("write checkpoints", err)
+	}
+	return nil
+}
+
+func (l *Log) rollTo(old *segment, base types.Offset) error {
 	if old.size == 0 { // only its base is wrong: no batch has fitted yet
 		return l.replaceEmpty(old, base)
 	}
@@ -91,6 +119,11 @@ func (l *Log) replaceEmpty(old *segment, base types.Offset) error {
 	}
 	l.mu.Lock()
 	l.segs[len(l.segs)-1] = s
+	if len(l.segs) == 1 { // an empty log begins where its file says, after an open too
+		l.marks.start = max(l.marks.start, base)
+		l.marks.end = max(l.marks.end, base)
+		l.settle()
+	}
 	l.mu.Unlock()
 	if err := l.removeSegmentFiles([]*segment{old}); err != nil {
 		return l.fail("remove empty segment", err)

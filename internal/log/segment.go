@@ -168,9 +168,9 @@ func writeFile(fsys vfs.FS, name string, b []byte) error {
 	return f.Close()
 }
 
-// syncFile opens, syncs and closes a file.
+// syncFile opens, syncs and closes a file, which must exist.
 func syncFile(fsys vfs.FS, name string) error {
-	f, err := fsys.OpenReadWrite(name)
+	f, err := fsys.Open(name)
 	if err != nil {
 		return err
 	}
