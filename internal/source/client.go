@@ -227,7 +227,7 @@ func (c *Client) checkCluster(address string, resp *kmsg.MetadataResponse) error
 		got = *resp.ClusterID
 	}
 	if got != c.clusterID {
-		return &Error{Kind: ErrOtherCluster, Broker: address,
+		return &Error{Kind: ErrOtherCluster, Broker: address, ClusterID: got,
 			Sentence: "cluster " + strconv.Quote(got) + " answers at this address; the mirror's source is cluster " + strconv.Quote(c.clusterID)}
 	}
 	return nil

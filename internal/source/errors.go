@@ -44,6 +44,8 @@ type Error struct {
 	Op string
 	// Sentence says what is wrong and what to do, without Broker and Op.
 	Sentence string
+	// ClusterID is the cluster that answered, for ErrOtherCluster.
+	ClusterID string
 	// Code is the Kafka error code behind the failure, 0 if there is none.
 	Code Code
 	// Cause is the error below, nil if Sentence says it all.

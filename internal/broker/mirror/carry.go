@@ -1,0 +1,196 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/vault"
+)
+
+// carry carries out the log effects of one step on the shard, puts the others
+// aside for later, and gives the event that answers the log effects, if there were any.
+func (c *copier) carry(o Owned, list []core.Effect) core.Event {
+	var group []core.Effect
+	var ticket core.Ticket
+	for _, e := range list {
+		switch e := e.(type) {
+		case core.Cut:
+			group, ticket = append(group, e), e.Ticket
+		case core.Restart:
+			group, ticket = append(group, e), e.Ticket
+		case core.RaiseLogStart:
+			group, ticket = append(group, e), e.Ticket
+		case core.SetCheckpoint:
+			group, ticket = append(group, e), e.Ticket
+		case core.Append:
+			group, ticket = append(group, e), e.Ticket
+		case core.Propose:
+			if e.Purpose == core.ForRealign {
+				c.realigning = true
+				c.hold(o)
+			}
+			c.deferred = append(c.deferred, proposal{e, c.revision})
+		default:
+			c.deferred = append(c.deferred, e)
+		}
+	}
+	if len(group) == 0 {
+		return nil
+	}
+	for i, e := range group {
+		if err := c.onLog(o, e, checkpointAfter(group[i+1:])); err != nil {
+			return core.LogFailed{Ticket: ticket, Reason: reasonOfLog(err), Detail: err.Error()}
+		}
+	}
+	return core.LogDone{Ticket: ticket}
+}
+
+// proposal is a Propose with the revision of the record that it was made from.
+type proposal struct {
+	core.Propose
+	from meta.Revision
+}
+
+// checkpointAfter is the timeline checkpoint that a cut makes true (R1 step 6), nil if none follows.
+func checkpointAfter(rest []core.Effect) []byte {
+	for _, e := range rest {
+		if s, ok := e.(core.SetCheckpoint); ok {
+			return s.Checkpoint.Format()
+		}
+	}
+	return nil
+}
+
+// onLog carries out one log effect.
+func (c *copier) onLog(o Owned, e core.Effect, checkpoint []byte) error {
+	before := o.Log().View()
+	switch e := e.(type) {
+	case core.Cut:
+		reason := log.CutReason{Cause: log.Cause(e.Cause), Note: c.note(e), LeaderHighWatermark: types.NoOffset}
+		if e.Cause == core.CauseTimeline {
+			reason.Timelines = checkpoint
+		}
+		if e.MayDrop {
+			reason.LeaderHighWatermark = e.At
+		}
+		r, err := o.Log().Cut(e.At, reason)
+		c.tellCut(o, before, r, reason.Cause, err)
+		return err
+	case core.Restart:
+		reason := log.CutReason{Cause: log.Cause(e.Cause), Note: "mirror " + c.run.name + ": whole log", LeaderHighWatermark: types.NoOffset}
+		r, err := o.Log().Restart(e.At, reason)
+		c.tellCut(o, before, r, reason.Cause, err)
+		return err
+	case core.RaiseLogStart:
+		reason := log.CutReason{Cause: log.CauseLogStart, Note: "mirror " + c.run.name + ": the source's log start", LeaderHighWatermark: types.NoOffset}
+		r, err := o.Log().RaiseLogStart(e.At, e.Vouched, reason)
+		if err == nil && r.KeptID != "" {
+			c.tellCut(o, before, r, reason.Cause, nil)
+		}
+		return err
+	case core.SetCheckpoint:
+		return o.Log().SetTimelineCheckpoint(e.Checkpoint.Format())
+	case core.Append:
+		return c.append(o, e)
+	}
+	return nil
+}
+
+func (c *copier) note(e core.Cut) string {
+	if e.Cause == core.CauseTimeline {
+		return "mirror " + c.run.name + ": first cut"
+	}
+	return fmt.Sprintf("mirror %s: the source's epoch %d ends at %d", c.run.name, e.SourceEpoch, e.SourceEnd)
+}
+
+// tellCut notes a cut: events and metrics, and that group offsets are to follow.
+func (c *copier) tellCut(o Owned, before log.View, r log.CutResult, cause log.Cause, err error) {
+	if err != nil {
+		return
+	}
+	if r.LogEnd < before.LogEnd {
+		c.lower, c.lowering, c.lowerTo = true, true, r.LogEnd
+		c.run.m.unprove(c.id, r.LogEnd)
+		c.hold(o)
+	}
+	if r.From == r.To {
+		return
+	}
+	n := int64(r.To - r.From)
+	c.run.m.o.Metrics.Mirror.Cuts.WithLabelValues(c.run.name, string(cause)).Inc()
+	c.run.m.o.Metrics.Log.CutRecords.WithLabelValues(string(cause)).Add(float64(n))
+	message := fmt.Sprintf("%s: %d offsets (%d to %d) were cut because of %s; vault entry %s", c.tp, n, r.From, r.To-1, cause, orNone(r.KeptID))
+	if len(r.LostTransactions) > 0 {
+		message += fmt.Sprintf("; %d producers' transactions lost their marker", len(r.LostTransactions))
+	}
+	c.run.m.events.add(c.run.m.log, Event{
+		At: c.now(), Mirror: c.run.name, Kind: string(core.CutDone), Topic: c.tp.Topic, Partition: c.tp.Partition,
+		From: r.From, To: r.To, Records: n, VaultID: r.KeptID, Message: message,
+	})
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// errRefusedBatch is what the log says of a batch that the reply's headers didn't show to be bad.
+var errRefusedBatch = errors.New("the source's batch was refused")
+
+// append appends the first batches of the reply as they came.
+func (c *copier) append(o Owned, e core.Append) error {
+	size, err := prefixOf(c.data, e.Batches)
+	if err != nil {
+		return err
+	}
+	a, err := o.Log().AppendAsFollower(c.data[:size], e.MaxEpoch)
+	mt := c.run.m.o.Metrics.Mirror
+	mt.Bytes.WithLabelValues(c.run.name, c.tp.Topic).Add(float64(a.Bytes))
+	mt.Batches.WithLabelValues(c.run.name, c.tp.Topic).Add(float64(a.Batches))
+	switch {
+	case err != nil:
+		return err
+	case a.StoppedBy != nil:
+		return fmt.Errorf("%w at offset %d: %w", errRefusedBatch, a.NextOffset, a.StoppedBy)
+	case a.Batches != e.Batches:
+		return fmt.Errorf("%w: %d of %d went in", errRefusedBatch, a.Batches, e.Batches)
+	}
+	return nil
+}
+
+// prefixOf gives the size of the first n batches of b.
+func prefixOf(b []byte, n int) (int, error) {
+	size := 0
+	for range n {
+		h, err := batch.ParseHeader(b[size:])
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", errRefusedBatch, err)
+		}
+		if size += h.Size(); size > len(b) {
+			return 0, fmt.Errorf("%w: it is cut short", errRefusedBatch)
+		}
+	}
+	return size, nil
+}
+
+// reasonOfLog says which of the machine's reasons an error of the log is.
+func reasonOfLog(err error) core.Reason {
+	var full *vault.ErrFull
+	switch {
+	case errors.As(err, &full):
+		return core.VaultFull
+	case errors.Is(err, log.ErrNoSpace):
+		return core.DiskFull
+	case errors.Is(err, errRefusedBatch):
+		return core.CorruptSource
+	default:
+		return core.LogOffline
+	}
+}

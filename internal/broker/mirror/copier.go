@@ -1,0 +1,240 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+
+	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/replica"
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+)
+
+// copier is one mirrored partition on this node: the core machine, stepped on
+// the partition's shard, and what the driver knows beside it.
+type copier struct {
+	run  *run
+	id   meta.PartitionID
+	tp   types.TopicPartition
+	part Partition
+
+	// leader is the source broker of the present session and its leader epoch,
+	// set by the look-up before the event that tells of it.
+	leader atomic.Pointer[sourceLeader]
+	status atomic.Pointer[shown]
+	// fetcher is where the copier's wishes go; seen what it last showed.
+	fetcher atomic.Pointer[fetcher]
+	seen    atomic.Pointer[seenRange]
+	// halted: a failover has taken over; events are dropped.
+	halted atomic.Bool
+	// gone counts the looks at the source in a row that did not show the topic; the look-up's alone.
+	gone int
+
+	// The rest belongs to the shard.
+
+	machine    *core.Partition
+	policy     core.Policy
+	revision   meta.Revision // of the record last shown to the machine
+	leading    bool
+	seq        uint64 // counts the steps
+	effects    core.Effects
+	deferred   []core.Effect // for outside the shard, in order
+	data       []byte        // records of the reply being answered
+	checkpoint parsedCheckpoint
+	// What clients may not read at the moment: from the proposal of R20's
+	// transaction to the end of the cut, and until group offsets follow a cut.
+	holding, realigning, lowering bool
+	lowerTo                       types.Offset // where the last cut of this step left the log end
+	lower                         bool         // this step has cut: group offsets are to follow
+}
+
+// sourceLeader is who led the source partition at the last look.
+type sourceLeader struct {
+	broker types.BrokerID
+	epoch  types.LeaderEpoch
+	topic  types.TopicID // zero for a source without topic ids
+}
+
+// seenRange is the source's log start and end as the last fetch showed them.
+type seenRange struct{ start, end types.Offset }
+
+// saw keeps what a fetch's answer said of the source's range.
+func (c *copier) saw(start, end types.Offset) {
+	if end >= 0 {
+		c.seen.Store(&seenRange{start, end})
+	}
+}
+
+// sourceTopicID is the topic's id at the source, zero if it has none.
+func (c *copier) sourceTopicID() types.TopicID {
+	if l := c.leader.Load(); l != nil {
+		return l.topic
+	}
+	return types.TopicID{}
+}
+
+// shown is what the machine said of itself last.
+type shown struct {
+	core.Status
+	at      types.Millis
+	offline string // the partition can't be worked on here, in words
+}
+
+// parsedCheckpoint remembers the parsed timeline checkpoint beside its text.
+type parsedCheckpoint struct {
+	text       []byte
+	checkpoint timeline.Checkpoint
+	ok         bool
+}
+
+func newCopier(r *run, id meta.PartitionID, part Partition) *copier {
+	return &copier{run: r, id: id, tp: part.Name(), part: part}
+}
+
+// show has the machine look at the record again.
+func (c *copier) show() { c.run.spawn(func() { c.step(nil, nil) }) }
+
+// send hands an event over from a goroutine that must not wait.
+func (c *copier) send(ev core.Event) { c.run.spawn(func() { c.step(ev, nil) }) }
+
+// step applies an event on the shard and carries the outcome out. data are the
+// records that belong to a Fetched; they aren't touched once step has returned.
+//
+// Invariant I-141: once halted is set, no step changes the log: the flag is looked
+// at on the shard, so that a promotion computed there sees the final log end.
+func (c *copier) step(ev core.Event, data []byte) {
+	if c.halted.Load() {
+		return
+	}
+	var out []core.Effect
+	var seq uint64
+	lower, lowerTo := false, types.Offset(0)
+	err := c.part.Do(context.Background(), func(o Owned) error {
+		out = c.onShard(o, ev, data)
+		c.seq++
+		seq = c.seq
+		lower, lowerTo = c.lower, c.lowerTo
+		c.lower, c.data = false, nil
+		return nil
+	})
+	if err != nil {
+		c.status.Store(&shown{at: c.now(), offline: err.Error()})
+		return
+	}
+	if lower {
+		c.run.spawn(func() { c.followCut(lowerTo) })
+	}
+	for _, e := range out {
+		c.dispatch(e, seq)
+	}
+}
+
+// followCut brings the groups' committed offsets down to a cut, and only then
+// lets clients read again (DESIGN §6.3).
+func (c *copier) followCut(end types.Offset) {
+	if !c.run.groups.lower(c.run.ctx, c, end) {
+		return // the run ends; its successor lowers what is left
+	}
+	_ = c.part.Do(context.Background(), func(o Owned) error { // a partition that is gone needs no release
+		c.lowering = false
+		c.release(o)
+		return nil
+	})
+}
+
+// release lets clients read again once nothing is in the way.
+func (c *copier) release(o Owned) {
+	if c.holding && !c.realigning && !c.lowering {
+		c.holding = false
+		o.Hold(false)
+	}
+}
+
+func (c *copier) hold(o Owned) {
+	c.holding = true
+	o.Hold(true)
+}
+
+func (c *copier) now() types.Millis { return c.run.m.o.Node.Now() }
+
+// onShard shows the machine the record if it has changed, then the event, and
+// gives the effects that are for outside.
+func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
+	c.deferred = nil
+	rec, rev := o.Record()
+	if rec == nil || o.Log() == nil || c.halted.Load() {
+		return nil
+	}
+	c.setPolicy(o.Topic())
+	if c.revision != rev || c.leading != o.Leading() {
+		c.revision, c.leading = rev, o.Leading()
+		c.feed(o, core.RecordShown{Record: rec, Leading: c.leading, AllFetched: len(rec.ISR) == 1})
+	}
+	if ev != nil {
+		if _, ok := ev.(core.Proposed); ok {
+			c.realigning = false // the machine asks again if it must
+		}
+		c.data = data
+		c.feed(o, ev)
+	}
+	c.release(o)
+	own := c.own(o)
+	c.status.Store(&shown{Status: c.machine.Status(c.now(), &own), at: c.now()})
+	return c.deferred
+}
+
+// setPolicy tells the machine what has changed in the mirror's settings or the topic's configs.
+func (c *copier) setPolicy(topic config.Topic) {
+	s := c.run.settings.Load()
+	me := c.run.m.o.Node.Me()
+	p := core.Policy{
+		ClusterID: c.run.m.o.Node.ClusterID(), TopicID: c.id.Topic, Me: me.ID, BrokerEpoch: me.Epoch,
+		EpochHeadroom: s.EpochHeadroom, ContinueOverGaps: s.GapPolicy == "continue",
+		Compacted: topic.Compact, DeleteRetention: topic.DeleteRetentionMs, SeenEvery: seenEvery,
+	}
+	switch {
+	case c.machine == nil:
+		c.machine = core.New(p)
+	case p != c.policy:
+		c.machine.Step(c.now(), nil, core.PolicyChanged{Policy: p}, &c.effects)
+	}
+	c.policy = p
+}
+
+// seenEvery is how often what was seen of the source is written down, at the most.
+const seenEvery = types.Millis(60_000)
+
+// own is the log as it is now, for the machine.
+func (c *copier) own(o Owned) core.Own {
+	own := core.Own{Log: replicaLog(o.Log().View())}
+	if text, ok := o.Log().TimelineCheckpoint(); ok {
+		if p := &c.checkpoint; p.text == nil || !bytes.Equal(p.text, text) {
+			cp, err := timeline.ParseCheckpoint(text)
+			*p = parsedCheckpoint{text: bytes.Clone(text), checkpoint: cp, ok: err == nil}
+		}
+		own.Checkpoint, own.HasCheckpoint = c.checkpoint.checkpoint, c.checkpoint.ok
+	}
+	return own
+}
+
+func replicaLog(v log.View) replica.Log {
+	r := replica.Log{LogStart: v.LogStart, LogEnd: v.LogEnd, HighWatermark: v.HighWatermark}
+	if v.History != nil {
+		r.History = *v.History
+	}
+	return r
+}
+
+// feed steps the machine and carries its log effects out, until none are left.
+func (c *copier) feed(o Owned, ev core.Event) {
+	for ev != nil {
+		own := c.own(o)
+		c.effects.Reset()
+		c.machine.Step(c.now(), &own, ev, &c.effects)
+		ev = c.carry(o, c.effects.List)
+	}
+}

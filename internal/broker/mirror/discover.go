@@ -1,0 +1,438 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tidemark/internal/config"
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
+	"tidemark/internal/source"
+)
+
+// discover looks at the source again and again (mirror.metadata.refresh.ms): it
+// makes topics and partitions that are new there, shows the copiers whom they
+// follow, and copies topic configs.
+func (r *run) discover() {
+	fails := 0
+	var configsAt time.Time
+	for r.ctx.Err() == nil {
+		s := r.settings.Load()
+		if !r.isRunning() {
+			select {
+			case <-r.woken:
+			case <-r.ctx.Done():
+			}
+			continue
+		}
+		m, err := r.refresh(r.ctx)
+		if err != nil {
+			fails++
+			r.sourceFailed(err)
+			pause(r.ctx, r.backoff(fails))
+			continue
+		}
+		fails = 0
+		topics := r.takeTopics(r.ctx, m)
+		r.refreshed(m)
+		if time.Since(configsAt) >= millis(s.ConfigSyncMs) {
+			configsAt = time.Now()
+			r.syncConfigs(r.ctx, topics)
+		}
+		r.tick()
+		r.waitRefresh(millis(s.MetadataRefreshMs))
+	}
+}
+
+// waitRefresh waits for the next look; a change of the record ends the wait.
+func (r *run) waitRefresh(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.woken:
+	case <-r.ctx.Done():
+	}
+}
+
+// refresh asks for the source's metadata and makes sure who answers (R26).
+func (r *run) refresh(ctx context.Context) (*source.Metadata, error) {
+	client, err := r.source()
+	if err != nil {
+		return nil, err
+	}
+	m, err := client.Metadata(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	rec := r.record.Load()
+	switch {
+	case m.ClusterID == r.m.o.Node.ClusterID():
+		return nil, &source.Error{Kind: source.ErrOtherCluster, Sentence: "the source is this cluster itself; a mirror needs another one"}
+	case m.ClusterID == "":
+		return nil, &source.Error{Kind: source.ErrProtocol, Sentence: "the source says no cluster id"}
+	case rec.SourceClusterID == "":
+		if err := r.keepClusterID(ctx, m.ClusterID); err != nil {
+			return nil, err
+		}
+	}
+	client.Pin(m.ClusterID)
+	return m, nil
+}
+
+// keepClusterID writes down which cluster the mirror follows, at the first connect.
+func (r *run) keepClusterID(ctx context.Context, id string) error {
+	return r.m.update(ctx, r.name, func(rec *meta.MirrorRecord) error {
+		if rec.SourceClusterID == "" {
+			rec.SourceClusterID = id
+		}
+		return nil
+	})
+}
+
+// sourceFailed notes that the source can't be looked at. Another cluster at its
+// address stops every partition (R26).
+func (r *run) sourceFailed(err error) {
+	if r.ctx.Err() != nil {
+		return
+	}
+	if r.health.failed(syncMetadata, err) {
+		r.m.log.Warn("the source can't be looked at", "mirror", r.name, "err", err)
+	}
+	if errors.Is(err, source.ErrOtherCluster) {
+		var se *source.Error
+		id := "another one"
+		if errors.As(err, &se) && se.ClusterID != "" {
+			id = se.ClusterID
+		}
+		for _, c := range r.all() {
+			c.send(core.Refreshed{Source: core.Source{ClusterID: id, LeaderEpoch: types.NoLeaderEpoch, LogStart: types.NoOffset, LogEnd: types.NoOffset}})
+		}
+	}
+}
+
+// refreshed shows every copier what the look says of its partition. Ends are
+// those of the fetch sessions, which are newer than any look.
+func (r *run) refreshed(m *source.Metadata) {
+	topics := make(map[string]*source.Topic, len(m.Topics))
+	for i := range m.Topics {
+		topics[m.Topics[i].Name] = &m.Topics[i]
+	}
+	back := r.health.ok(syncMetadata)
+	for _, c := range r.all() {
+		if back {
+			c.send(core.RetryNow{})
+		}
+		t := topics[c.tp.Topic]
+		if t == nil || t.Code != 0 || int(c.tp.Partition) >= len(t.Partitions) {
+			continue
+		}
+		s := core.Source{
+			ClusterID: m.ClusterID, TopicID: t.ID, LeaderEpoch: t.Partitions[c.tp.Partition].LeaderEpoch,
+			LogStart: types.NoOffset, LogEnd: types.NoOffset, LastEpoch: types.NoLeaderEpoch,
+		}
+		if f, seen := c.fetcher.Load(), c.seen.Load(); f != nil && seen != nil && f.isFresh(r.m.o.Node.Now()) {
+			s.LogStart, s.LogEnd = seen.start, seen.end
+		}
+		c.send(core.Refreshed{Source: s})
+	}
+}
+
+// freshMs is how old a fetcher's last answer may be for its sessions' marks to count as seen now.
+const freshMs = types.Millis(2000)
+
+func (f *fetcher) isFresh(now types.Millis) bool { return now-types.Millis(f.seenAt.Load()) <= freshMs }
+
+// tick passes time for the copiers.
+func (r *run) tick() {
+	for _, c := range r.all() {
+		c.send(core.Tick{})
+	}
+}
+
+// createsAtOnce bounds the topics that are made at one time.
+const createsAtOnce = 16
+
+// takeTopics makes what is missing here and gives the names of the mirrored topics.
+func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
+	f := r.filter.Load()
+	var found []*source.Topic
+	var missing []string
+	image := r.m.o.Node.Image()
+	for i := range m.Topics {
+		t := &m.Topics[i]
+		if t.Code != 0 || t.Internal || !f.topic(t.Name) || len(t.Partitions) == 0 {
+			continue
+		}
+		found = append(found, t)
+		if _, ok := image.TopicByName(t.Name); !ok {
+			missing = append(missing, t.Name)
+		}
+	}
+	configs := r.sourceConfigs(ctx, missing)
+	var mu sync.Mutex
+	var names, faults []string // guarded by mu
+	var work errgroup.Group
+	work.SetLimit(createsAtOnce)
+	for _, t := range found {
+		work.Go(func() error {
+			mine, err := r.takeTopic(ctx, t, configs[t.Name])
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				faults = append(faults, fmt.Sprintf("%s: %v", t.Name, err))
+			}
+			if mine {
+				names = append(names, t.Name)
+			}
+			return nil
+		})
+	}
+	_ = work.Wait() // the errors are in faults
+	slices.Sort(names)
+	if len(faults) == 0 {
+		r.health.ok(syncTopics)
+	} else {
+		slices.Sort(faults)
+		r.noteFault(syncTopics, errors.New(strings.Join(faults, "; ")))
+	}
+	return names
+}
+
+func (r *run) noteFault(sync string, err error) {
+	if r.ctx.Err() == nil && r.health.failed(sync, err) {
+		r.m.log.Warn("a mirror's sync has trouble", "mirror", r.name, "sync", sync, "err", err)
+	}
+}
+
+// takeTopic makes one topic, or its new partitions, and reports whether it is this mirror's.
+func (r *run) takeTopic(ctx context.Context, t *source.Topic, configs topicConfigs) (mine bool, err error) {
+	image := r.m.o.Node.Image()
+	here, ok := image.TopicByName(t.Name)
+	if !ok {
+		if named, taken := image.NameEntry(t.Name); taken {
+			return false, fmt.Errorf("the topic's metadata here can't be read: %w", named.Fault)
+		}
+		if err := r.createTopic(ctx, t, configs); err != nil {
+			return false, err
+		}
+		return true, nil
+	}
+	follows, promoted := r.follows(image, here.ID)
+	switch {
+	case promoted:
+		return false, nil
+	case !follows:
+		return false, fmt.Errorf("a topic of this name exists here and is no mirror of this one; delete it, or exclude it with --exclude")
+	case !t.ID.IsZero() && t.ID != here.ID:
+		return false, nil // its partitions say TOPIC_ID_MISMATCH
+	case len(t.Partitions) > int(here.Record.Partitions):
+		return true, r.addPartitions(ctx, here, t)
+	}
+	return true, nil
+}
+
+// follows reports whether a topic here belongs to this mirror, and whether it has been promoted.
+func (r *run) follows(image *meta.Image, id types.TopicID) (follows, promoted bool) {
+	for p := range image.PartitionsOf(id) {
+		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != r.name {
+			return false, false
+		}
+		promoted = promoted || p.Record.Writable
+	}
+	return true, promoted
+}
+
+// states are the mirror parts of n new partitions.
+func (r *run) states(n int) []meta.MirrorState {
+	states := make([]meta.MirrorState, n)
+	for i := range states {
+		states[i] = *core.NewMirrored(r.name, r.record.Load().StartID)
+	}
+	return states
+}
+
+func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicConfigs) error {
+	if configs.set == nil {
+		return fmt.Errorf("its configs aren't known yet: %w", configs.err)
+	}
+	id := t.ID
+	if id.IsZero() {
+		id = freshTopicID()
+	}
+	set := configs.set
+	req := control.CreateTopicRequest{
+		Name: t.Name, ID: id, Partitions: int32(len(t.Partitions)), ReplicationFactor: int(r.settings.Load().ReplicationFactor),
+		Configs: set, MinISR: int(r.m.o.Config.Topic(set).MinInsyncReplicas), TimelineID: freshID(), Mirrors: r.states(len(t.Partitions)),
+	}
+	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
+		return control.CreateTopic(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
+	})
+	if err != nil {
+		return fmt.Errorf("can't be created: %w", err)
+	}
+	r.m.log.Info("topic found at the source", "mirror", r.name, "topic", t.Name, "partitions", len(t.Partitions))
+	return nil
+}
+
+func (r *run) addPartitions(ctx context.Context, here *meta.Topic, t *source.Topic) error {
+	count := int32(len(t.Partitions))
+	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
+		now, ok := image.Topic(here.ID)
+		if !ok || now.Record.Partitions >= count {
+			return nil, nil
+		}
+		req := control.CreatePartitionsRequest{
+			Topic: here.ID, Count: count, MinISR: int(r.m.o.Config.Topic(now.Record.Configs).MinInsyncReplicas),
+			TimelineID: freshID(), Mirrors: r.states(int(count - now.Record.Partitions)),
+		}
+		return control.CreatePartitions(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
+	})
+	if err != nil {
+		return fmt.Errorf("new partitions can't be created: %w", err)
+	}
+	r.m.log.Info("partitions found at the source", "mirror", r.name, "topic", t.Name, "partitions", count)
+	return nil
+}
+
+// topicConfigs is what is to be copied of one topic's configs, or why it isn't known.
+type topicConfigs struct {
+	set map[string]string // nil if not known
+	err error
+}
+
+// topicsPerDescribe bounds one DescribeConfigs request.
+const topicsPerDescribe = 500
+
+// sourceConfigs gives what the source has set on topics, as far as it is to be
+// copied and means something here.
+func (r *run) sourceConfigs(ctx context.Context, topics []string) map[string]topicConfigs {
+	out := make(map[string]topicConfigs, len(topics))
+	exclude := r.settings.Load().ConfigExclude
+	for chunk := range slices.Chunk(topics, topicsPerDescribe) {
+		client, err := r.source()
+		var all map[string]source.TopicConfigs
+		if err == nil {
+			all, err = client.TopicConfigs(ctx, chunk)
+		}
+		for _, name := range chunk {
+			tc, ok := all[name]
+			switch {
+			case err != nil:
+				out[name] = topicConfigs{err: err}
+			case !ok || tc.Code != 0:
+				out[name] = topicConfigs{err: fmt.Errorf("the source answers %s to DescribeConfigs", tc.Code)}
+			default:
+				out[name] = topicConfigs{set: usable(tc.Set, exclude)}
+			}
+		}
+	}
+	return out
+}
+
+// usable leaves out the configs that aren't to be copied or mean nothing here.
+func usable(configs map[string]string, exclude []string) map[string]string {
+	set := map[string]string{}
+	for key, value := range configs {
+		if !slices.Contains(exclude, key) && config.ValidateTopic(map[string]string{key: value}) == nil {
+			set[key] = value
+		}
+	}
+	return set
+}
+
+// syncConfigs copies the topics' configs. What the mirror doesn't copy stays as it is here.
+func (r *run) syncConfigs(ctx context.Context, topics []string) {
+	var faults []error
+	configs := r.sourceConfigs(ctx, topics)
+	for _, name := range topics {
+		err := configs[name].err
+		if err == nil {
+			err = r.setConfigs(ctx, name, configs[name].set)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("topic %s: %w", name, err))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		r.noteFault(syncConfigs, err)
+		return
+	}
+	r.health.ok(syncConfigs)
+}
+
+func (r *run) setConfigs(ctx context.Context, topic string, set map[string]string) error {
+	exclude := r.settings.Load().ConfigExclude
+	return r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
+		t, ok := image.TopicByName(topic)
+		if !ok {
+			return nil, nil
+		}
+		if follows, promoted := r.follows(image, t.ID); !follows || promoted {
+			return nil, nil
+		}
+		next := map[string]string{}
+		for key, value := range t.Record.Configs {
+			if slices.Contains(exclude, key) {
+				next[key] = value
+			}
+		}
+		same := true
+		for key, value := range set {
+			next[key] = value
+			have, ok := t.Record.Configs[key]
+			same = same && ok && have == value
+		}
+		if same && len(next) == len(t.Record.Configs) {
+			return nil, nil
+		}
+		r.m.log.Info("topic configs copied from the source", "mirror", r.name, "topic", topic, "configs", next)
+		minISR := int(r.m.o.Config.Topic(next).MinInsyncReplicas)
+		return control.AlterTopicConfigs(image, t.ID, next, minISR, r.m.o.Node.Me(), r.m.o.Node.Limits())
+	})
+}
+
+// commitTries is how often plans are made anew after a refusal.
+const commitTries = 10
+
+// commitAll makes plans from the newest image and commits them in order; after a
+// refusal they are made anew.
+func (m *Mirrors) commitAll(ctx context.Context, plans func(*meta.Image) ([]meta.Plan, error)) error {
+	for try := 1; ; try++ {
+		list, err := plans(m.o.Node.Image())
+		for _, p := range list {
+			if err == nil {
+				_, err = m.o.Node.Commit(ctx, p)
+			}
+		}
+		if err == nil || !errors.Is(err, metastore.ErrRefused) || try == commitTries {
+			return err
+		}
+	}
+}
+
+// update changes a mirror's record.
+func (m *Mirrors) update(ctx context.Context, name string, change func(*meta.MirrorRecord) error) error {
+	return m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
+		e, ok := image.Mirror(name)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+		}
+		rec := *e.Record
+		if err := change(&rec); err != nil {
+			return nil, err
+		}
+		plan, err := control.UpdateMirror(image, rec, m.o.Node.Me())
+		return []meta.Plan{plan}, err
+	})
+}

@@ -1,0 +1,358 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+)
+
+// Failover makes the partitions of the topics, or of the whole mirror if none are
+// named, writable here (R23). It asks the source nothing. The same call again
+// finishes what an earlier one could not, and changes nothing else.
+func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (Status, error) {
+	began := time.Now()
+	image := m.o.Node.Image()
+	e, ok := image.Mirror(name)
+	switch {
+	case !ok:
+		return Status{}, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+	case e.Record.Want == meta.WantCreated:
+		return Status{}, fmt.Errorf("mirror %s was never started: %w; there is nothing to fail over", name, ErrState)
+	}
+	for _, t := range topics {
+		if !isMirrored(image, name, t) {
+			return Status{}, fmt.Errorf("mirror %s does not mirror a topic %s: %w", name, t, ErrSpec)
+		}
+	}
+	if len(topics) == 0 {
+		err := m.update(ctx, name, func(rec *meta.MirrorRecord) error {
+			rec.Want = meta.WantStopped
+			return nil
+		})
+		if err != nil {
+			return Status{}, err
+		}
+	}
+	r := m.run(name)
+	if r == nil {
+		return Status{}, fmt.Errorf("mirror %s is not at work on this node yet: %w; try again", name, ErrState)
+	}
+	faults, err := r.promote(ctx, topics)
+	if err != nil {
+		return Status{}, err
+	}
+	st, err := m.Status(ctx, name)
+	if err != nil {
+		return st, err
+	}
+	st.Partitions = slices.DeleteFunc(st.Partitions, func(p PartitionStatus) bool { return len(topics) > 0 && !slices.Contains(topics, p.Topic) })
+	for i := range st.Partitions {
+		p := &st.Partitions[i]
+		if why := faults[types.TopicPartition{Topic: p.Topic, Partition: p.Partition}]; why != "" {
+			p.Reason = why
+		}
+	}
+	st.Message = failoverMessage(image, e.Record, st.Partitions, time.Since(began))
+	return st, nil
+}
+
+// isMirrored reports whether a topic has, or had until its promotion, partitions of the mirror.
+func isMirrored(image *meta.Image, name, topic string) bool {
+	t, ok := image.TopicByName(topic)
+	if !ok {
+		return false
+	}
+	for p := range image.PartitionsOf(t.ID) {
+		if p.Record != nil && p.Record.Mirror != nil && p.Record.Mirror.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// finishFailover promotes what a failover before the last stop left.
+func (r *run) finishFailover(ctx context.Context) {
+	for n := 1; ; n++ {
+		faults, err := r.promote(ctx, nil)
+		if err == nil && len(faults) == 0 {
+			return
+		}
+		r.m.log.Error("a failover that was begun can't be finished yet", "mirror", r.name, "partitions", len(faults), "err", err)
+		if !pause(ctx, max(time.Second, r.backoff(n))) {
+			return
+		}
+	}
+}
+
+// promotionTries is how often a partition's promotion is made anew after another write of its record.
+const promotionTries = 20
+
+// promote promotes the mirror's partitions that are led here, all at once, and
+// says why for those that aren't writable afterwards.
+func (r *run) promote(ctx context.Context, topics []string) (map[types.TopicPartition]string, error) {
+	r.promoting.Lock()
+	defer r.promoting.Unlock()
+	todo := r.unpromoted(topics)
+	faults := map[types.TopicPartition]string{}
+	for try := 1; len(todo) > 0; try++ {
+		var err error
+		if todo, err = r.promoteOnce(ctx, todo, faults); err != nil {
+			return faults, err
+		}
+		if try == promotionTries || (len(todo) > 0 && !pause(ctx, promotionPause)) {
+			for _, p := range todo {
+				if faults[p.tp] == "" {
+					faults[p.tp] = "its record was written by others again and again; try once more"
+				}
+			}
+			break
+		}
+	}
+	return faults, r.afterPromotion(ctx, topics, faults)
+}
+
+// promotionPause is the wait before partitions that could not be promoted are tried again.
+const promotionPause = 50 * time.Millisecond
+
+// promoting is one partition on its way to be promoted.
+type promoting struct {
+	id   meta.PartitionID
+	tp   types.TopicPartition
+	part Partition
+	c    *copier // nil where nothing is copied any more
+}
+
+func (r *run) unpromoted(topics []string) []promoting {
+	image := r.m.o.Node.Image()
+	var list []promoting
+	for p := range image.Partitions() {
+		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != r.name || p.Record.Writable {
+			continue
+		}
+		t, ok := image.Topic(p.ID.Topic)
+		if !ok || (len(topics) > 0 && !slices.Contains(topics, t.Record.Name)) {
+			continue
+		}
+		if part, held := r.m.o.Node.Partition(p.ID.Topic, p.ID.Number); held {
+			list = append(list, promoting{id: p.ID, tp: part.Name(), part: part})
+		}
+	}
+	return list
+}
+
+// promoteOnce makes and commits the promotions of all partitions, and gives those to be tried again.
+func (r *run) promoteOnce(ctx context.Context, todo []promoting, faults map[types.TopicPartition]string) ([]promoting, error) {
+	changes := make([]*awaited, len(todo))
+	errs := make([]error, len(todo))
+	var work sync.WaitGroup
+	for i := range todo {
+		work.Go(func() { changes[i], errs[i] = r.preparePromotion(ctx, &todo[i]) })
+	}
+	work.Wait()
+	var again []promoting
+	var list []*awaited
+	var of []promoting
+	for i, p := range todo {
+		var refusal *core.Refusal
+		delete(faults, p.tp)
+		switch {
+		case errors.As(errs[i], &refusal) && refusal.Reason == core.FirstCutOwed:
+			faults[p.tp] = errs[i].Error()
+			again = append(again, p)
+			r.restart(p.id) // the cut is the machine's to make; it needs no source
+		case errs[i] != nil:
+			faults[p.tp] = errs[i].Error()
+			r.restart(p.id)
+		case changes[i] != nil:
+			list, of = append(list, changes[i]), append(of, p)
+		}
+	}
+	put := make([]*change, len(list))
+	for i, c := range list {
+		put[i] = &c.change
+	}
+	r.m.writer.put(put...)
+	for i, c := range list {
+		select {
+		case applied := <-c.outcome:
+			if applied {
+				r.m.o.Metrics.Mirror.Promotions.WithLabelValues(r.name).Inc()
+				r.drop(of[i].id)
+			} else {
+				again = append(again, of[i])
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-r.m.ctx.Done():
+			return nil, errors.New("the node is shutting down")
+		}
+	}
+	return again, nil
+}
+
+// restart gives a partition that was not promoted a copier anew: the old one has missed events.
+func (r *run) restart(id meta.PartitionID) {
+	r.drop(id)
+	r.show(id)
+}
+
+// preparePromotion stops the partition's copying and computes its promotion on
+// the shard: a step that runs there later finds the copier halted and appends
+// nothing more (I-141). Both results are nil if the partition is promoted already.
+func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, error) {
+	if p.c = r.copier(p.id); p.c != nil {
+		p.c.halted.Store(true)
+		r.stopFetching(p.c, ^uint64(0))
+	}
+	var out *awaited
+	err := p.part.Do(ctx, func(o Owned) error {
+		rec, rev := o.Record()
+		if rec == nil || o.Log() == nil {
+			return errors.New("the partition can't be read here")
+		}
+		if !o.Leading() {
+			return errors.New("this node does not lead the partition at the moment")
+		}
+		req := core.PromoteRequest{TimelineID: freshID(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now()}
+		var own core.Own
+		if p.c != nil {
+			p.c.holding = false
+			own = p.c.own(o)
+			if p.c.machine != nil {
+				facts := p.c.machine.Facts()
+				req.Facts = &facts
+			}
+		} else {
+			own = (&copier{}).own(o)
+		}
+		o.Hold(false)
+		req.Own = &own
+		done, err := core.Promote(rec, req)
+		if err != nil || done.Outcome == core.AlreadyPromoted {
+			return err
+		}
+		out = newAwaited(p.id, rev, done.Record)
+		return nil
+	})
+	return out, err
+}
+
+// servingPatience is how long a failover waits until promoted partitions answer clients.
+const servingPatience = 30 * time.Second
+
+// afterPromotion waits until the promoted partitions answer clients, and brings
+// the groups' offsets in line with their logs.
+func (r *run) afterPromotion(ctx context.Context, topics []string, faults map[types.TopicPartition]string) error {
+	ctx, cancel := context.WithTimeout(ctx, servingPatience)
+	defer cancel()
+	ends := map[types.TopicPartition]types.Offset{}
+	image := r.m.o.Node.Image()
+	for p := range image.Partitions() {
+		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != r.name || !p.Record.Writable {
+			continue
+		}
+		part, held := r.m.o.Node.Partition(p.ID.Topic, p.ID.Number)
+		if !held || (len(topics) > 0 && !slices.Contains(topics, part.Name().Topic)) {
+			continue
+		}
+		if err := awaitServing(ctx, part, p.Record.LeaderEpoch); err != nil {
+			faults[part.Name()] = "it is promoted, and doesn't serve yet: " + err.Error()
+			continue
+		}
+		if n := len(p.Record.Promotions); n > 0 {
+			ends[part.Name()] = p.Record.Promotions[n-1].LogEnd
+		}
+	}
+	if len(ends) == 0 {
+		return nil
+	}
+	if err := r.groups.atFailover(ctx, ends); err != nil {
+		r.noteFault(syncGroups, err)
+	}
+	for tp, end := range ends {
+		if faults[tp] == "" {
+			r.m.events.add(r.m.log, Event{
+				At: r.m.o.Node.Now(), Mirror: r.name, Kind: "PROMOTED", Topic: tp.Topic, Partition: tp.Partition, From: end, To: end,
+				Message: fmt.Sprintf("%s: promoted at offset %d, clients may write", tp, end),
+			})
+		}
+	}
+	return nil
+}
+
+// awaitServing waits until the shard has taken the promoted record and answers clients.
+func awaitServing(ctx context.Context, part Partition, epoch types.LeaderEpoch) error {
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		have, err := part.LeaderEpoch()
+		if err == nil && have >= epoch {
+			return nil
+		}
+		if !pause(ctx, wait) {
+			if err == nil {
+				err = ctx.Err()
+			}
+			return err
+		}
+	}
+}
+
+// failoverMessage says in words what a failover may have left behind.
+func failoverMessage(image *meta.Image, rec *meta.MirrorRecord, list []PartitionStatus, took time.Duration) []string {
+	var promoted, behind, never, undone int
+	var missing int64
+	var lastSeen types.Millis
+	var lines []string
+	for _, p := range list {
+		name := types.TopicPartition{Topic: p.Topic, Partition: p.Partition}
+		switch pr := p.Promotion; {
+		case pr == nil:
+			undone++
+			lines = append(lines, fmt.Sprintf("%s is not writable: %s", name, orNone(p.Reason)))
+		case pr.SrcEndSeenAt < 0 || pr.SrcEndLastSeen < 0:
+			promoted++
+			never++
+			lines = append(lines, fmt.Sprintf("%s: never fetched since the adoption; what the source had is not known", name))
+		default:
+			promoted++
+			lastSeen = max(lastSeen, pr.SrcEndSeenAt)
+			if n := pr.SrcEndLastSeen - pr.LastMirroredOffset - 1; n > 0 {
+				behind++
+				missing += int64(n)
+				lines = append(lines, fmt.Sprintf("%s: taken up to offset %d; the source had records up to %d at %s: up to %d may be missing",
+					name, pr.LastMirroredOffset, pr.SrcEndLastSeen-1, clock(pr.SrcEndSeenAt), n))
+			}
+		}
+	}
+	const shown = 50
+	if len(lines) > shown {
+		lines = append(lines[:shown], fmt.Sprintf("… and %d more partitions; mirror status %s shows all", len(lines)-shown, rec.Name))
+	}
+	head := fmt.Sprintf("mirror %s: %d partitions are writable after %d ms", rec.Name, promoted, took.Milliseconds())
+	if undone > 0 {
+		head += fmt.Sprintf(", %d are not", undone)
+	}
+	var rest string
+	switch {
+	case missing == 0 && never == 0 && promoted > 0:
+		rest = fmt.Sprintf("Everything that the source was seen to have is here. What it took after it was last seen (%s) and before it stopped is not, and can't be counted from here.", clock(lastSeen))
+	case promoted > 0:
+		rest = fmt.Sprintf("At least up to %d records in %d partitions may be missing, and what the source took after it was last seen (%s).", missing, behind, clock(lastSeen))
+	}
+	_ = image
+	return append([]string{strings.TrimSpace(head + ". " + rest)}, lines...)
+}
+
+func clock(at types.Millis) string {
+	if at <= 0 {
+		return "never"
+	}
+	return time.UnixMilli(int64(at)).UTC().Format("2006-01-02 15:04:05.000 UTC")
+}

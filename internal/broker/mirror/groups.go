@@ -1,0 +1,296 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/core/types"
+	"tidemark/internal/source"
+)
+
+// groupSync copies the offsets that groups commit at the source (DESIGN §6.3): only into
+// groups without members here, and never beyond our log end.
+type groupSync struct {
+	run *run
+
+	mu sync.Mutex
+	// guards the following
+	groups map[string]*syncedGroup
+}
+
+// syncedGroup is one group as last seen at the source and written here.
+type syncedGroup struct {
+	source     map[types.TopicPartition]source.CommittedOffset
+	pending    map[types.TopicPartition]bool // beyond our log end
+	written    bool                          // everything but pending is here
+	hasMembers bool
+	err        string
+}
+
+// The reasons of GroupSync.
+const (
+	groupPending      = "PENDING"
+	groupLocalMembers = "LOCAL_MEMBERS"
+)
+
+// groupsPerRound bounds the groups that one OffsetFetch round asks about at a time.
+const groupsPerRound = 1000
+
+func newGroupSync(r *run) *groupSync { return &groupSync{run: r, groups: map[string]*syncedGroup{}} }
+
+// loop syncs every mirror.group.sync.ms while the mirror runs.
+func (g *groupSync) loop() {
+	fails := 0
+	g.lowerAll(g.run.ctx)
+	for pause(g.run.ctx, millis(g.run.settings.Load().GroupSyncMs)) {
+		if !g.run.isRunning() || g.run.client == nil {
+			continue
+		}
+		if _, met := g.run.health.last(syncMetadata); !met {
+			continue // the source has not been reached yet
+		}
+		if err := g.sync(g.run.ctx); err != nil {
+			fails++
+			g.run.noteFault(syncGroups, err)
+			pause(g.run.ctx, g.run.backoff(fails))
+			continue
+		}
+		fails = 0
+		g.run.health.ok(syncGroups)
+	}
+}
+
+// sync is one round: which groups there are, what they have committed, and what of it is new.
+func (g *groupSync) sync(ctx context.Context) error {
+	listed, err := g.run.client.Groups(ctx)
+	if err != nil {
+		return err
+	}
+	f := g.run.filter.Load()
+	var names []string
+	for _, l := range listed {
+		if f.group(l.ID) && !strings.EqualFold(l.Type, "share") && !strings.EqualFold(l.Type, "streams") {
+			names = append(names, l.ID)
+		}
+	}
+	g.forgetOthers(names)
+	var faults []string
+	for chunk := range slices.Chunk(names, groupsPerRound) {
+		for name, offsets := range g.run.client.GroupOffsets(ctx, chunk) {
+			if err := g.take(ctx, name, offsets); err != nil {
+				faults = append(faults, fmt.Sprintf("group %s: %v", name, err))
+			}
+		}
+	}
+	if len(faults) > 0 {
+		slices.Sort(faults)
+		return errors.New(strings.Join(faults[:min(len(faults), 5)], "; "))
+	}
+	return nil
+}
+
+// forgetOthers drops what is known of groups that the source no longer lists.
+// Their offsets here stay: a group that is gone at the source may live on here.
+func (g *groupSync) forgetOthers(names []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name := range g.groups {
+		if _, ok := slices.BinarySearch(names, name); !ok {
+			delete(g.groups, name)
+		}
+	}
+}
+
+// take writes what a group has committed at the source, as far as it is new.
+func (g *groupSync) take(ctx context.Context, name string, at source.GroupOffsets) error {
+	if at.Err != nil {
+		g.note(name, func(s *syncedGroup) { s.err = at.Err.Error() })
+		return at.Err
+	}
+	f := g.run.filter.Load()
+	maps.DeleteFunc(at.Offsets, func(tp types.TopicPartition, _ source.CommittedOffset) bool { return !f.topic(tp.Topic) })
+	g.mu.Lock()
+	s := g.groups[name]
+	current := s != nil && s.written && len(s.pending) == 0 && maps.Equal(s.source, at.Offsets)
+	g.mu.Unlock()
+	if current || len(at.Offsets) == 0 {
+		return nil
+	}
+	return g.write(ctx, name, at.Offsets, nil)
+}
+
+// write offers offsets to the coordinator. clampTo, if not nil, bounds them at a failover.
+func (g *groupSync) write(ctx context.Context, name string, offsets map[types.TopicPartition]source.CommittedOffset, clampTo func(types.TopicPartition) (types.Offset, bool)) error {
+	list := make([]coordinator.OffsetAndMeta, 0, len(offsets))
+	for tp, o := range offsets {
+		m := coordinator.OffsetAndMeta{TopicPartition: tp, Offset: o.Offset, LeaderEpoch: o.Epoch, Metadata: o.Metadata}
+		if clampTo != nil {
+			end, ok := clampTo(tp)
+			if !ok {
+				continue
+			}
+			if m.Offset > end {
+				m.Offset, m.LeaderEpoch = end, types.NoLeaderEpoch
+			}
+		}
+		list = append(list, m)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	res, err := g.run.m.o.Groups.SyncOffsets(ctx, name, list)
+	g.note(name, func(s *syncedGroup) {
+		s.source, s.written, s.hasMembers, s.err = offsets, err == nil, res.HasMembers, ""
+		s.pending = map[types.TopicPartition]bool{}
+		if err != nil {
+			s.err = err.Error()
+		}
+		if res.HasMembers {
+			s.written = false // to be tried again once they are gone
+		}
+		for _, p := range res.Pending {
+			s.pending[p.TopicPartition] = true
+		}
+	})
+	return err
+}
+
+func (g *groupSync) note(name string, f func(*syncedGroup)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.groups[name]
+	if s == nil {
+		s = &syncedGroup{}
+		g.groups[name] = s
+	}
+	f(s)
+}
+
+// lower sets every committed offset above a cut to the cut, and repeats it until
+// it has happened; false if ctx ended first.
+func (g *groupSync) lower(ctx context.Context, c *copier, end types.Offset) bool {
+	for n := 1; ; n++ {
+		lowered, err := g.run.m.o.Groups.ClampAll(ctx, []coordinator.Cut{{TopicPartition: c.tp, Offset: end}})
+		g.tellLowered(lowered)
+		if err == nil {
+			return true
+		}
+		g.run.noteFault(syncGroups, fmt.Errorf("committed offsets can't follow the cut of %s yet: %w", c.tp, err))
+		if !pause(ctx, g.run.backoff(n)) {
+			return false
+		}
+	}
+}
+
+// lowerAll lowers what is committed beyond the logs that this node starts with:
+// a crash may have come between a cut and what follows it, or taken an unsynced tail.
+func (g *groupSync) lowerAll(ctx context.Context) {
+	for n := 1; ; n++ {
+		var cuts []coordinator.Cut
+		for _, c := range g.run.all() {
+			if v, ok := c.part.View(); ok {
+				cuts = append(cuts, coordinator.Cut{TopicPartition: c.tp, Offset: v.LogEnd})
+			}
+		}
+		if len(cuts) == 0 {
+			return
+		}
+		lowered, err := g.run.m.o.Groups.ClampAll(ctx, cuts)
+		g.tellLowered(lowered)
+		if err == nil || !pause(ctx, g.run.backoff(n)) {
+			return
+		}
+	}
+}
+
+// tellLowered tells each offset that a cut took back.
+func (g *groupSync) tellLowered(list []coordinator.Lowered) {
+	m := g.run.m
+	for _, l := range list {
+		m.events.add(m.log, Event{
+			At: m.o.Node.Now(), Mirror: g.run.name, Kind: "GROUP_CUT", Topic: l.TopicPartition.Topic, Partition: l.TopicPartition.Partition, From: l.To, To: l.From,
+			Message: fmt.Sprintf("group %s was at offset %d of %s, which was cut at %d: its committed offset is now %d", l.Group, l.From, l.TopicPartition, l.To, l.To),
+		})
+	}
+}
+
+// atFailover brings committed offsets in line with the promoted logs: none is
+// beyond them, and what waited for data is written as far as the data goes.
+func (g *groupSync) atFailover(ctx context.Context, ends map[types.TopicPartition]types.Offset) error {
+	cuts := make([]coordinator.Cut, 0, len(ends))
+	for tp, end := range ends {
+		cuts = append(cuts, coordinator.Cut{TopicPartition: tp, Offset: end})
+	}
+	lowered, err := g.run.m.o.Groups.ClampAll(ctx, cuts)
+	g.tellLowered(lowered)
+	if err != nil {
+		return fmt.Errorf("committed offsets beyond the promoted logs can't be lowered yet: %w", err)
+	}
+	g.mu.Lock()
+	waiting := map[string]map[types.TopicPartition]source.CommittedOffset{}
+	for name, s := range g.groups {
+		if len(s.pending) > 0 && !s.hasMembers {
+			waiting[name] = s.source
+		}
+	}
+	g.mu.Unlock()
+	var faults []error
+	for name, offsets := range waiting {
+		faults = append(faults, g.write(ctx, name, offsets, func(tp types.TopicPartition) (types.Offset, bool) {
+			end, ok := ends[tp]
+			return end, ok
+		}))
+	}
+	return errors.Join(faults...)
+}
+
+// list gives what is known of the groups, for describe.
+func (g *groupSync) list(ctx context.Context) []GroupSync {
+	g.mu.Lock()
+	names := slices.Sorted(maps.Keys(g.groups))
+	known := make(map[string]syncedGroup, len(names))
+	for name, s := range g.groups {
+		known[name] = *s
+	}
+	g.mu.Unlock()
+	out := []GroupSync{}
+	for _, name := range names {
+		here := map[types.TopicPartition]types.Offset{}
+		committed, err := g.run.m.o.Groups.ListCommitted(ctx, name)
+		for _, o := range committed {
+			here[o.TopicPartition] = o.Offset
+		}
+		s := known[name]
+		if err != nil && s.err == "" {
+			s.err = err.Error()
+		}
+		out = append(out, describeGroup(name, s, here)...)
+	}
+	return out
+}
+
+func describeGroup(name string, s syncedGroup, here map[types.TopicPartition]types.Offset) []GroupSync {
+	var out []GroupSync
+	for _, tp := range slices.SortedFunc(maps.Keys(s.source), comparePartitions) {
+		e := GroupSync{Group: name, Topic: tp.Topic, Partition: tp.Partition, Source: s.source[tp].Offset, Standby: types.NoOffset}
+		if o, ok := here[tp]; ok {
+			e.Standby = o
+		}
+		switch {
+		case s.hasMembers:
+			e.Reason = groupLocalMembers
+		case s.err != "":
+			e.Reason = s.err
+		case s.pending[tp]:
+			e.Reason = groupPending
+		}
+		out = append(out, e)
+	}
+	return out
+}

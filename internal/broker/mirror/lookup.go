@@ -1,0 +1,175 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/source"
+)
+
+// lookups answers LookUp for many partitions at once: one Metadata request and
+// two ListOffsets requests to each leader serve all that wait.
+type lookups struct {
+	run *run
+
+	mu sync.Mutex
+	// guards the following
+	waiting map[*copier]core.Ticket
+	wake    chan struct{}
+}
+
+// partitionsPerListOffsets bounds one ListOffsets request.
+const partitionsPerListOffsets = 2000
+
+// goneLooks is how many looks in a row must miss a topic before it counts as
+// deleted: a broker that has just started may not know all of them yet.
+const goneLooks = 3
+
+func newLookups(r *run) *lookups {
+	return &lookups{run: r, waiting: map[*copier]core.Ticket{}, wake: make(chan struct{}, 1)}
+}
+
+// ask queues a look; a later one of the same copier replaces an earlier one.
+func (l *lookups) ask(c *copier, t core.Ticket) {
+	l.mu.Lock()
+	if t > l.waiting[c] {
+		l.waiting[c] = t
+	}
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *lookups) loop() {
+	for {
+		select {
+		case <-l.wake:
+		case <-l.run.ctx.Done():
+			return
+		}
+		l.mu.Lock()
+		batch := l.waiting
+		l.waiting = map[*copier]core.Ticket{}
+		l.mu.Unlock()
+		if len(batch) > 0 {
+			l.look(l.run.ctx, batch)
+		}
+	}
+}
+
+// look is one look at the source for all that wait.
+func (l *lookups) look(ctx context.Context, batch map[*copier]core.Ticket) {
+	client, err := l.run.source()
+	var m *source.Metadata
+	if err == nil {
+		m, err = client.Metadata(ctx, topicsOf(batch))
+	}
+	if err != nil {
+		for c, t := range batch {
+			c.send(failure(t, err))
+		}
+		return
+	}
+	topics := make(map[string]*source.Topic, len(m.Topics))
+	for i := range m.Topics {
+		topics[m.Topics[i].Name] = &m.Topics[i]
+	}
+	byLeader := map[types.BrokerID][]*looked{}
+	for c, t := range batch {
+		k, failed := leaderOf(c, topics[c.tp.Topic])
+		if failed.Reason != "" {
+			failed.Ticket = t
+			c.send(failed)
+			continue
+		}
+		k.ticket, k.source.ClusterID = t, m.ClusterID
+		byLeader[k.leader.broker] = append(byLeader[k.leader.broker], k)
+	}
+	var work sync.WaitGroup
+	for broker, list := range byLeader {
+		work.Go(func() {
+			for chunk := range slices.Chunk(list, partitionsPerListOffsets) {
+				l.ends(ctx, client, broker, chunk)
+			}
+		})
+	}
+	work.Wait()
+}
+
+func topicsOf(batch map[*copier]core.Ticket) []string {
+	names := make([]string, 0, len(batch))
+	for c := range batch {
+		names = append(names, c.tp.Topic)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// looked is one partition's look under way.
+type looked struct {
+	c      *copier
+	ticket core.Ticket
+	leader sourceLeader
+	source core.Source
+}
+
+// leaderOf finds the partition's leader in the topic's metadata, or says what is in the way.
+func leaderOf(c *copier, t *source.Topic) (*looked, core.SourceFailed) {
+	fail := func(r core.Reason, format string, args ...any) (*looked, core.SourceFailed) {
+		return nil, core.SourceFailed{Reason: r, Detail: fmt.Sprintf(format, args...)}
+	}
+	if t == nil || t.Code == source.CodeUnknownTopicOrPartition || (t.Code == 0 && int(c.tp.Partition) >= len(t.Partitions)) {
+		if c.gone++; c.gone < goneLooks {
+			return fail(core.SourceLeaderMoved, "the source does not show the partition")
+		}
+		return fail(core.SourceTopicGone, "the source no longer has the partition")
+	}
+	c.gone = 0
+	if t.Code != 0 {
+		return fail(reasonOfCode(t.Code), "the source answers %s for the topic", t.Code)
+	}
+	p := t.Partitions[c.tp.Partition]
+	if p.Leader == types.NoBroker {
+		return fail(core.SourceLeaderMoved, "the source partition has no leader (%s)", p.Code)
+	}
+	return &looked{
+		c: c, leader: sourceLeader{broker: p.Leader, epoch: p.LeaderEpoch, topic: t.ID},
+		source: core.Source{TopicID: t.ID, LeaderEpoch: p.LeaderEpoch, LastEpoch: types.NoLeaderEpoch},
+	}, core.SourceFailed{}
+}
+
+// ends asks one leader for the log starts and ends, fenced by the epochs of the same look (R18).
+func (l *lookups) ends(ctx context.Context, client *source.Client, broker types.BrokerID, list []*looked) {
+	queries := make([]source.OffsetQuery, len(list))
+	for i, k := range list {
+		queries[i] = source.OffsetQuery{TopicPartition: k.c.tp, CurrentEpoch: k.leader.epoch, Timestamp: source.Earliest}
+	}
+	starts, err := client.ListOffsets(ctx, broker, queries)
+	var ends map[types.TopicPartition]source.OffsetAnswer
+	if err == nil {
+		for i := range queries {
+			queries[i].Timestamp = source.Latest
+		}
+		ends, err = client.ListOffsets(ctx, broker, queries)
+	}
+	for _, k := range list {
+		if err != nil {
+			k.c.send(failure(k.ticket, err))
+			continue
+		}
+		start, end := starts[k.c.tp], ends[k.c.tp]
+		if code := max(start.Code, end.Code); code != 0 {
+			k.c.send(core.SourceFailed{Ticket: k.ticket, Reason: reasonOfCode(code), Detail: "the source answers " + code.String() + " for its offsets"})
+			continue
+		}
+		k.source.LogStart, k.source.LogEnd = start.Offset, max(start.Offset, end.Offset)
+		k.c.leader.Store(&k.leader)
+		k.c.send(core.SourceShown{Ticket: k.ticket, Source: k.source})
+	}
+}

@@ -1,0 +1,190 @@
+package mirror
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"tidemark/internal/core/meta"
+)
+
+// Mirrors are the mirrors of one node. Make them with New; Close ends them.
+type Mirrors struct {
+	o      Options
+	log    *slog.Logger
+	events *journal
+	writer *writer
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu sync.Mutex
+	// guards the following
+	runs    map[string]*run
+	changed map[meta.PartitionID]bool // partitions to look at again
+	all     bool                      // look at everything again
+	wake    chan struct{}
+	proved  map[meta.PartitionID]provedTo
+}
+
+// New makes the mirrors that the image knows and starts those that should run.
+func New(o Options) *Mirrors {
+	m := &Mirrors{
+		o: o, log: o.Logger, events: newJournal(), runs: map[string]*run{}, changed: map[meta.PartitionID]bool{},
+		all: true, wake: make(chan struct{}, 1), proved: map[meta.PartitionID]provedTo{},
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.writer = newWriter(m)
+	m.work.Go(m.writer.loop)
+	m.work.Go(m.follow)
+	m.poke()
+	return m
+}
+
+// Close stops all mirroring and waits for it. What is on disk and in the metadata stays as it is.
+func (m *Mirrors) Close() {
+	m.cancel()
+	m.work.Wait()
+}
+
+// ImageChanged is told of every new image, after the partitions were. It doesn't block.
+func (m *Mirrors) ImageChanged(_ *meta.Image, delta meta.Delta) {
+	m.mu.Lock()
+	for _, c := range delta.Partitions {
+		if c.New != nil {
+			m.changed[c.New.ID] = true
+		} else {
+			m.changed[c.Old.ID] = true
+		}
+	}
+	m.all = m.all || len(delta.Brokers) > 0 || len(delta.Mirrors) > 0
+	m.mu.Unlock()
+	m.poke()
+}
+
+func (m *Mirrors) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// follow brings runs and copiers in line with the image, again and again.
+func (m *Mirrors) follow() {
+	for {
+		select {
+		case <-m.wake:
+			m.reconcile()
+		case <-m.ctx.Done():
+			m.mu.Lock()
+			runs := m.runs
+			m.runs = map[string]*run{}
+			m.mu.Unlock()
+			for _, r := range runs {
+				r.close()
+			}
+			return
+		}
+	}
+}
+
+// reconcile looks at what has changed since the last time.
+func (m *Mirrors) reconcile() {
+	image := m.o.Node.Image()
+	m.mu.Lock()
+	changed, all := m.changed, m.all
+	m.changed, m.all = map[meta.PartitionID]bool{}, false
+	m.mu.Unlock()
+	if all {
+		m.reconcileRuns(image)
+		for p := range image.Partitions() {
+			if p.Record != nil && p.Record.Mirror != nil {
+				changed[p.ID] = true
+			}
+		}
+	}
+	for id := range changed {
+		m.showPartition(image, id)
+	}
+}
+
+// reconcileRuns has one run for each mirror that wants one. A mirror whose
+// record says where to connect differently gets a new run.
+func (m *Mirrors) reconcileRuns(image *meta.Image) {
+	var gone []*run
+	m.mu.Lock()
+	for name, r := range m.runs {
+		e, ok := image.Mirror(name)
+		if !ok || !wantsRun(e.Record) || !r.fits(e.Record) {
+			delete(m.runs, name)
+			gone = append(gone, r)
+		}
+	}
+	m.mu.Unlock()
+	for _, r := range gone {
+		r.close()
+	}
+	for e := range image.Mirrors() {
+		if !wantsRun(e.Record) {
+			continue
+		}
+		m.mu.Lock()
+		r := m.runs[e.ID]
+		if r == nil {
+			r = newRun(m, e.Record)
+			m.runs[e.ID] = r
+			r.start()
+		}
+		m.mu.Unlock()
+		r.setRecord(e.Record)
+	}
+}
+
+func wantsRun(r *meta.MirrorRecord) bool {
+	return r.Want == meta.WantRunning || r.Want == meta.WantPaused || r.Want == meta.WantStopped
+}
+
+// showPartition has a copier for each mirrored partition held here, and shows it the record.
+func (m *Mirrors) showPartition(image *meta.Image, id meta.PartitionID) {
+	e, ok := image.PartitionEntry(id.Topic, id.Number)
+	mirror := ""
+	if ok && e.Record != nil && e.Record.Mirror != nil {
+		mirror = e.Record.Mirror.Name
+	}
+	m.mu.Lock()
+	runs := make([]*run, 0, len(m.runs))
+	for _, r := range m.runs {
+		runs = append(runs, r)
+	}
+	m.mu.Unlock()
+	for _, r := range runs {
+		if r.name == mirror {
+			r.show(id)
+		} else {
+			r.drop(id)
+		}
+	}
+}
+
+func (m *Mirrors) run(name string) *run {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.runs[name]
+}
+
+// pause waits for d or until ctx ends, and reports whether it waited to the end.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

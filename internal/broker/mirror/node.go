@@ -1,0 +1,77 @@
+package mirror
+
+import (
+	"context"
+	"log/slog"
+
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/config"
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/telemetry"
+)
+
+// Node is the broker that mirrors run on.
+type Node interface {
+	ClusterID() string
+	NodeID() types.BrokerID
+	// Image is the newest metadata image (R9).
+	Image() *meta.Image
+	// Me is this node as the writer of plans (R7).
+	Me() control.Me
+	// Limits bound one metadata transaction.
+	Limits() control.Limits
+	// Commit carries out a plan and waits until the image shows the outcome (R8).
+	// A refusal is metastore.ErrRefused.
+	Commit(ctx context.Context, plan meta.Plan) (meta.Revision, error)
+	// Partition finds a partition that this node holds.
+	Partition(id types.TopicID, number int32) (Partition, bool)
+	// Now is the wall clock.
+	Now() types.Millis
+}
+
+// Partition is one partition of the node.
+type Partition interface {
+	Name() types.TopicPartition
+	// Do runs f on the partition's shard and waits for it. f must not block on
+	// anything but the partition's own disk.
+	Do(ctx context.Context, f func(o Owned) error) error
+	// View gives the log as it is now; false if it isn't open.
+	View() (log.View, bool)
+	// Log gives the open log for reading; nil if it isn't open.
+	Log() *log.Log
+	// LeaderEpoch gives the epoch in which clients are served, or why they aren't.
+	LeaderEpoch() (types.LeaderEpoch, error)
+}
+
+// Owned is a partition in the hands of its shard, valid only inside Do.
+type Owned interface {
+	Log() *log.Log
+	Record() (*meta.PartitionRecord, meta.Revision)
+	// Leading reports R10 without R19.
+	Leading() bool
+	Topic() config.Topic
+	// Hold stops or allows answering clients, beside R10 and R19.
+	Hold(held bool)
+}
+
+// Groups is the group coordinator, as far as mirrors need it.
+type Groups interface {
+	SyncOffsets(ctx context.Context, group string, offsets []coordinator.OffsetAndMeta) (coordinator.SyncResult, error)
+	ClampAll(ctx context.Context, cuts []coordinator.Cut) ([]coordinator.Lowered, error)
+	ListCommitted(ctx context.Context, group string) ([]coordinator.OffsetAndMeta, error)
+}
+
+// Options are what New needs.
+type Options struct {
+	Node   Node
+	Groups Groups
+	// Config is the node's configuration; its Mirror part holds the defaults of mirrors.
+	Config  *config.Broker
+	Logger  *slog.Logger
+	Metrics *telemetry.Metrics
+	// Version is told to sources as the client's software version.
+	Version string
+}

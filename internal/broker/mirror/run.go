@@ -1,0 +1,255 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/source"
+)
+
+// run is one mirror at work on this node, from its start to its deletion, or
+// until its record says another way to the source.
+type run struct {
+	m    *Mirrors
+	name string
+	made *meta.MirrorRecord // that the run was made for
+
+	record   atomic.Pointer[meta.MirrorRecord]
+	settings atomic.Pointer[config.Mirror]
+	filter   atomic.Pointer[filter]
+
+	client   *source.Client // nil if the client properties can't be used
+	trouble  error          // why client is nil
+	looks    *lookups
+	groups   *groupSync
+	throttle *throttle
+	health   *healthBook
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	woken  chan struct{} // the record has changed
+
+	// promoting is held by a failover, so that two don't work at once.
+	promoting sync.Mutex
+
+	mu sync.Mutex
+	// guards the following
+	closed   bool
+	copiers  map[meta.PartitionID]*copier
+	fetchers map[fetcherKey]*fetcher
+}
+
+func newRun(m *Mirrors, rec *meta.MirrorRecord) *run {
+	r := &run{
+		m: m, name: rec.Name, made: rec, health: newHealthBook(), woken: make(chan struct{}, 1),
+		copiers: map[meta.PartitionID]*copier{}, fetchers: map[fetcherKey]*fetcher{},
+	}
+	r.ctx, r.cancel = context.WithCancel(m.ctx)
+	r.looks = newLookups(r)
+	r.groups = newGroupSync(r)
+	r.setRecord(rec)
+	r.throttle = newThrottle(r.settings.Load().ThrottleBytesPerSec)
+	cfg, err := clientConfig(rec, r.settings.Load())
+	if err != nil {
+		r.trouble = err
+		r.health.failed(syncMetadata, err)
+		return r
+	}
+	r.client = source.Open(cfg, source.Options{Logger: m.log, SoftwareVersion: m.o.Version, ClusterID: rec.SourceClusterID})
+	return r
+}
+
+// clientConfig lays the mirror's settings under the client properties of its record.
+func clientConfig(rec *meta.MirrorRecord, s *config.Mirror) (*source.Config, error) {
+	cfg, err := source.NewConfig(rec.Bootstrap, rec.ClientConfig)
+	if err != nil {
+		return nil, err
+	}
+	unset := func(key string) bool { return rec.ClientConfig[key] == "" }
+	if unset("request.timeout.ms") {
+		cfg.RequestTimeout = millis(s.RequestTimeoutMs)
+	}
+	if unset("fetch.max.bytes") {
+		cfg.FetchMaxBytes = s.FetchMaxBytes
+	}
+	if unset("max.partition.fetch.bytes") {
+		cfg.FetchMaxPartitionBytes = s.PartitionFetchBytes
+	}
+	if unset("fetch.min.bytes") {
+		cfg.FetchMinBytes = s.FetchMinBytes
+	}
+	if unset("fetch.max.wait.ms") {
+		cfg.FetchMaxWait = millis(s.FetchMaxWaitMs)
+	}
+	if unset("client.id") {
+		cfg.ClientID = "tidemark-" + rec.Name
+	}
+	return cfg, nil
+}
+
+func millis(ms types.Millis) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// fits reports whether the run serves the mirror that the record now describes.
+func (r *run) fits(rec *meta.MirrorRecord) bool {
+	return rec.CreatedAt == r.made.CreatedAt && slices.Equal(rec.Bootstrap, r.made.Bootstrap) && maps.Equal(rec.ClientConfig, r.made.ClientConfig)
+}
+
+func (r *run) setRecord(rec *meta.MirrorRecord) {
+	s, err := settingsOf(r.m.o.Config.Mirror, rec.Settings)
+	if err != nil {
+		r.m.log.Error("settings of a mirror can't be used", "mirror", r.name, "err", err)
+	}
+	r.settings.Store(s)
+	f, err := newFilter(rec)
+	if err != nil {
+		r.m.log.Error("filters of a mirror can't be used", "mirror", r.name, "err", err)
+		f = &filter{}
+	}
+	r.filter.Store(f)
+	r.record.Store(rec)
+	if r.throttle != nil {
+		r.throttle.set(s.ThrottleBytesPerSec)
+	}
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
+}
+
+// isRunning reports whether the operator wants the mirror to copy.
+func (r *run) isRunning() bool { return r.record.Load().Want == meta.WantRunning }
+
+func (r *run) start() {
+	r.spawn(r.looks.loop)
+	r.spawn(r.discover)
+	r.spawn(r.groups.loop)
+	if r.record.Load().Want == meta.WantStopped {
+		// A failover that a restart interrupted goes on: it was decided.
+		r.spawn(func() { r.finishFailover(r.ctx) })
+	}
+}
+
+// close ends the run and waits for everything it started.
+func (r *run) close() {
+	r.cancel()
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	if r.client != nil {
+		r.client.Close()
+	}
+	r.work.Wait()
+}
+
+// spawn starts work that close waits for; after close it does nothing.
+func (r *run) spawn(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.work.Go(f)
+}
+
+// after runs f after d unless the run ends first.
+func (r *run) after(d time.Duration, f func()) {
+	r.spawn(func() {
+		if pause(r.ctx, d) {
+			f()
+		}
+	})
+}
+
+// backoff is the wait before attempt n (1 is the first retry): full jitter below
+// a bound that doubles (mirror.retry.backoff.ms, .max.ms).
+func (r *run) backoff(n int) time.Duration {
+	s := r.settings.Load()
+	bound := s.RetryBackoffMs
+	for range n - 1 {
+		if bound *= 2; bound >= s.RetryBackoffMaxMs {
+			bound = s.RetryBackoffMaxMs
+			break
+		}
+	}
+	return time.Duration(rand.Int64N(int64(millis(bound)) + 1))
+}
+
+// show has a copier for the partition, if this node holds it, and shows it the record.
+func (r *run) show(id meta.PartitionID) {
+	part, held := r.m.o.Node.Partition(id.Topic, id.Number)
+	rec, _ := r.m.o.Node.Image().Partition(id.Topic, id.Number)
+	if !held || rec == nil || rec.Writable {
+		r.drop(id)
+		return
+	}
+	r.mu.Lock()
+	c := r.copiers[id]
+	if c != nil && c.part != part { // the topic was deleted and made again
+		delete(r.copiers, id)
+		c.halted.Store(true)
+		c = nil
+	}
+	if c == nil && !r.closed {
+		c = newCopier(r, id, part)
+		r.copiers[id] = c
+	}
+	r.mu.Unlock()
+	if c != nil {
+		c.show()
+	}
+}
+
+// drop forgets a partition that the mirror has no more to do with.
+func (r *run) drop(id meta.PartitionID) {
+	r.mu.Lock()
+	c := r.copiers[id]
+	delete(r.copiers, id)
+	r.mu.Unlock()
+	if c != nil {
+		c.halted.Store(true)
+		r.stopFetching(c, ^uint64(0))
+	}
+}
+
+// all lists the copiers in order of topic and partition.
+func (r *run) all() []*copier {
+	r.mu.Lock()
+	list := slices.Collect(maps.Values(r.copiers))
+	r.mu.Unlock()
+	slices.SortFunc(list, func(a, b *copier) int { return comparePartitions(a.tp, b.tp) })
+	return list
+}
+
+func (r *run) copier(id meta.PartitionID) *copier {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.copiers[id]
+}
+
+func comparePartitions(a, b types.TopicPartition) int {
+	if a.Topic != b.Topic {
+		if a.Topic < b.Topic {
+			return -1
+		}
+		return 1
+	}
+	return int(a.Partition) - int(b.Partition)
+}
+
+// source gives the client, or why there is none.
+func (r *run) source() (*source.Client, error) {
+	if r.client == nil {
+		return nil, fmt.Errorf("mirror %s: %w", r.name, r.trouble)
+	}
+	return r.client, nil
+}

@@ -1,0 +1,194 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/metastore"
+)
+
+// writer commits changes of partition records, many in one transaction where
+// they come together. It is shared by all mirrors of the node.
+type writer struct {
+	m *Mirrors
+
+	mu sync.Mutex
+	// guards the following
+	queue []*change
+	wake  chan struct{}
+
+	slots chan struct{} // bounds the transactions at one time
+}
+
+// change is a new record for one partition.
+type change struct {
+	id     meta.PartitionID
+	from   meta.Revision // of the record that the new one was made from
+	record meta.PartitionRecord
+	// done is called once the outcome is certain and the image shows it (R8). It
+	// must not block.
+	done func(applied bool)
+}
+
+// commitsAtOnce bounds the transactions of the writer at one time.
+const commitsAtOnce = 8
+
+func newWriter(m *Mirrors) *writer {
+	return &writer{m: m, wake: make(chan struct{}, 1), slots: make(chan struct{}, commitsAtOnce)}
+}
+
+// submit queues a machine's proposal; its answer is a Proposed.
+func (w *writer) submit(c *copier, p proposal) {
+	w.put(&change{id: c.id, from: p.from, record: p.Record, done: func(applied bool) {
+		c.send(core.Proposed{Ticket: p.Ticket, Applied: applied})
+	}})
+}
+
+func (w *writer) put(changes ...*change) {
+	w.mu.Lock()
+	w.queue = append(w.queue, changes...)
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop takes what is queued and commits it. It ends with the mirrors; changes
+// that are not decided then are never answered: their machines end as well.
+func (w *writer) loop() {
+	for {
+		select {
+		case <-w.wake:
+		case <-w.m.ctx.Done():
+			return
+		}
+		w.mu.Lock()
+		queue := w.queue
+		w.queue = nil
+		w.mu.Unlock()
+		w.commit(queue)
+	}
+}
+
+// commit groups changes into transactions and starts them.
+func (w *writer) commit(queue []*change) {
+	node := w.m.o.Node
+	image, me := node.Image(), node.Me()
+	byKey := make(map[string]*change, len(queue))
+	var plans []meta.Plan
+	for _, c := range queue {
+		plan, ok := planOf(image, c, me)
+		if !ok || byKey[plan.Then[0].Key] != nil {
+			c.done(false)
+			continue
+		}
+		byKey[plan.Then[0].Key] = c
+		plans = append(plans, plan)
+	}
+	for _, plan := range control.Split(plans, node.Limits()) {
+		var group []*change
+		for _, op := range plan.Then {
+			if c := byKey[op.Key]; c != nil {
+				group = append(group, c)
+			}
+		}
+		select {
+		case w.slots <- struct{}{}:
+		case <-w.m.ctx.Done():
+			return
+		}
+		w.m.work.Go(func() {
+			defer func() { <-w.slots }()
+			w.carryOut(w.m.ctx, plan, group)
+		})
+	}
+}
+
+// planOf makes the plan of one change; false if the record is another one by now.
+func planOf(image *meta.Image, c *change, me control.Me) (meta.Plan, bool) {
+	old, rev := image.Partition(c.id.Topic, c.id.Number)
+	if rev != c.from || old == nil {
+		return meta.Plan{}, false
+	}
+	plan, err := control.UpdatePartition(image, c.id.Topic, c.id.Number, c.record, me)
+	return plan, err == nil && len(plan.Then) > 0
+}
+
+// carryOut commits one transaction and answers its changes.
+func (w *writer) carryOut(ctx context.Context, plan meta.Plan, group []*change) {
+	_, err := w.m.o.Node.Commit(ctx, plan)
+	switch {
+	case err == nil:
+		for _, c := range group {
+			c.done(true)
+		}
+	case len(group) > 1:
+		// One change that came too late must not take the others with it.
+		for _, c := range group {
+			w.alone(ctx, c)
+		}
+	default:
+		w.settle(ctx, plan, group[0], err)
+	}
+}
+
+// alone commits one change on its own.
+func (w *writer) alone(ctx context.Context, c *change) {
+	node := w.m.o.Node
+	if decided, applied := w.outcome(c); decided {
+		c.done(applied)
+		return
+	}
+	plan, ok := planOf(node.Image(), c, node.Me())
+	if !ok {
+		c.done(false)
+		return
+	}
+	_, err := node.Commit(ctx, plan)
+	if err == nil {
+		c.done(true)
+		return
+	}
+	w.settle(ctx, plan, c, err)
+}
+
+// settle finds the outcome after an error: by the image as soon as it shows a
+// later record (R8), or by trying again.
+func (w *writer) settle(ctx context.Context, plan meta.Plan, c *change, err error) {
+	for ; ; pause(ctx, 200*time.Millisecond) {
+		if ctx.Err() != nil {
+			return
+		}
+		if decided, applied := w.outcome(c); decided {
+			c.done(applied)
+			return
+		}
+		if errors.Is(err, metastore.ErrRefused) {
+			// The record is as it was, so another compare failed: our registration is another one.
+			c.done(false)
+			return
+		}
+		w.m.log.Warn("a partition record can't be written yet", "plan", plan.Why, "err", err)
+		if _, err = w.m.o.Node.Commit(ctx, plan); err == nil {
+			c.done(true)
+			return
+		}
+	}
+}
+
+// outcome looks a change up in the image: decided once its record is another
+// than the one it was made from.
+func (w *writer) outcome(c *change) (decided, applied bool) {
+	rec, rev := w.m.o.Node.Image().Partition(c.id.Topic, c.id.Number)
+	if rev == c.from {
+		return false, false
+	}
+	return true, rec != nil && bytes.Equal(rec.Encode(), c.record.Encode())
+}
