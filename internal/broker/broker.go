@@ -14,6 +14,7 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/mirror"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -180,20 +181,14 @@ func (b *Broker) Topics() api.Topics { return b.topics }
 // services are what works on top of the partitions.
 type services struct {
 	groups  *coordinator.Coordinator
-	mirrors mirrors
-}
-
-// mirrors is the mirror driver (broker/mirror).
-type mirrors interface {
-	ImageChanged(image *meta.Image, delta meta.Delta)
-	Close()
+	mirrors *mirror.Mirrors
 }
 
 // Groups is the group coordinator.
 func (b *Broker) Groups() *coordinator.Coordinator { return b.services.Load().groups }
 
 // Mirrors are the node's mirrors.
-func (b *Broker) Mirrors() mirrors { return b.services.Load().mirrors }
+func (b *Broker) Mirrors() *mirror.Mirrors { return b.services.Load().mirrors }
 
 // Vault holds what cuts removed.
 func (b *Broker) Vault() *vault.Vault { return b.vault }

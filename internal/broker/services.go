@@ -155,8 +155,12 @@ func (b *Broker) startServices(ctx context.Context) error {
 		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics,
 		LogEnd: b.logEnd, Logger: b.logger, Now: b.opts.Now,
 	})}
-	s.mirrors = noMirrors{}
+	var err error
+	if s.mirrors, err = b.startMirrors(s.groups); err != nil {
+		return err
+	}
 	b.services.Store(s)
+	s.mirrors.LookAgain() // an image may have come before the mirrors were told of images
 	image := b.Image()
 	if t, ok := image.TopicByName(coordinator.OffsetsTopic); ok {
 		for p := range image.PartitionsOf(t.ID) {
@@ -209,9 +213,3 @@ func (b *Broker) openVault(context.Context) error {
 	b.vault, b.env.keeper = v, v
 	return nil
 }
-
-// noMirrors stands in where nothing is mirrored.
-type noMirrors struct{}
-
-func (noMirrors) ImageChanged(*meta.Image, meta.Delta) {}
-func (noMirrors) Close()                               {}

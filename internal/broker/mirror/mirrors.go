@@ -67,6 +67,15 @@ func (m *Mirrors) ImageChanged(_ *meta.Image, delta meta.Delta) {
 	m.poke()
 }
 
+// LookAgain has everything compared with the image once more: for whoever could
+// not tell of a change in time.
+func (m *Mirrors) LookAgain() {
+	m.mu.Lock()
+	m.all = true
+	m.mu.Unlock()
+	m.poke()
+}
+
 func (m *Mirrors) poke() {
 	select {
 	case m.wake <- struct{}{}:
