@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,11 @@ func definiteError(err error) (error, bool) {
 	switch code(err) {
 	case codes.InvalidArgument:
 		return fmt.Errorf("%w: %w", metastore.ErrInvalidTxn, err), true
+	case codes.ResourceExhausted:
+		// gRPC's own limit, of either side, before anything looks at the request.
+		if strings.Contains(err.Error(), "larger than max") {
+			return fmt.Errorf("%w: %w", metastore.ErrTxnTooLarge, err), true
+		}
 	case codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
 		return fmt.Errorf("%w: %w", metastore.ErrUnavailable, err), true
 	}
