@@ -75,7 +75,7 @@ func TestFrozen(t *testing.T) {
 	var at metastore.Revision
 	for i := range 6 {
 		if i%2 == 1 {
-			p.signal(syscall.SIGSTOP)
+			p.freeze()
 			began := time.Now()
 			_, err := s.Txn(bounded(t), metastore.Txn{If: []meta.Compare{meta.ModRevisionIs("/n", at)}, Then: []meta.Op{meta.Put("/n", []byte(strconv.Itoa(i+1)))}})
 			if !errors.Is(err, metastore.ErrUnknownOutcome) || time.Since(began) > 10*time.Second {

@@ -122,6 +122,36 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
+// freeze stops all threads of the process and waits until they stand.
+func (p *process) freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 5000 {
+		if p.stands() {
+			return
+		}
+		<-tick.C
+	}
+	p.t.Fatal("the process doesn't stop")
+}
+
+// stands reports whether each thread is in state T, which follows the last parenthesis of its stat file.
+func (p *process) stands() bool {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	if err != nil || len(files) == 0 {
+		return false
+	}
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if i := strings.LastIndex(string(stat), ") "); err != nil || i < 0 || !strings.HasPrefix(string(stat)[i:], ") T") {
+			return false
+		}
+	}
+	return true
+}
+
 // kill ends the process as kill -9 does. It may be called more than once.
 func (p *process) kill() {
 	if p.cmd.ProcessState == nil {
