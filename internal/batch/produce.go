@@ -80,7 +80,9 @@ const maxRecordErrors = 100
 
 // ValidateForProduce checks what a client sent for one partition: exactly one
 // whole batch of format 2, within size, with its checksum, counts, offsets,
-// times and, on compacted topics, keys in order. Nothing is changed. scratch may be nil.
+// times and, on compacted topics, keys in order. Nothing is changed. scratch, which
+// may be nil, only bounds the decompressed size: the memory is shared by all
+// callers, so that a node's partitions keep none each.
 //
 // Errors by meaning: ErrCorrupt, ErrCRC, ErrShort and ErrLength are Kafka's
 // CORRUPT_MESSAGE; ErrMagic and ErrInvalidRecord INVALID_RECORD; ErrTooLarge
@@ -144,7 +146,9 @@ func checkProducedRecords(raw []byte, rules ProduceRules, scratch *Scratch) (typ
 	maxTimestamp := types.NoTimestamp
 	var refused *RecordsError
 	index := int32(0)
-	it := Records(raw, scratch)
+	shared := borrowScratch(scratch)
+	defer shared.giveBack()
+	it := Records(raw, shared)
 	for it.Next() {
 		r := &it.Record
 		maxTimestamp = max(maxTimestamp, r.Timestamp)

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"fmt"
+	"sync"
 
 	"tidemark/internal/core/types"
 )
@@ -62,6 +63,29 @@ func (s *Scratch) limit() int {
 		return s.MaxDecoded
 	}
 	return DefaultMaxDecoded
+}
+
+var scratches = sync.Pool{New: func() any { return new(Scratch) }}
+
+// maxPooled is the largest buffer in bytes that stays allocated between batches.
+const maxPooled = 4 << 20
+
+// borrowScratch gives shared memory with the limit of s, which may be nil.
+func borrowScratch(s *Scratch) *Scratch {
+	shared := scratches.Get().(*Scratch)
+	shared.MaxDecoded = 0
+	if s != nil {
+		shared.MaxDecoded = s.MaxDecoded
+	}
+	return shared
+}
+
+// giveBack ends the use of everything decoded with a borrowed scratch.
+func (s *Scratch) giveBack() {
+	if cap(s.decoded) > maxPooled {
+		s.decoded = nil
+	}
+	scratches.Put(s)
 }
 
 // RecordIterator walks the records of one batch:
