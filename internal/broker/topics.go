@@ -54,7 +54,7 @@ func (t *topics) createRequest(r api.CreateTopic, configs map[string]string) (co
 	effective := t.b.cfg.Topic(configs)
 	req := control.CreateTopicRequest{
 		Name: r.Name, ID: freshTopicID(), Partitions: r.Partitions, ReplicationFactor: int(r.ReplicationFactor),
-		Configs: configs, MinISR: int(effective.MinInsyncReplicas), Internal: strings.HasPrefix(r.Name, "__"), TimelineID: freshID(),
+		Configs: configs, MinISR: int(effective.MinInsyncReplicas), Internal: api.IsInternalTopic(r.Name), TimelineID: freshID(),
 	}
 	if len(r.Assignments) > 0 {
 		if r.Partitions != -1 || r.ReplicationFactor != -1 {

@@ -154,3 +154,10 @@ const (
 	// DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12.
 	opsCluster int32 = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
 )
+
+// IsInternalTopic reports whether a topic of this name belongs to the broker.
+// Other names that begin with two underscores are their users' own (Kafka
+// parity): Debezium and others write to such topics.
+func IsInternalTopic(name string) bool {
+	return name == "__consumer_offsets" || name == "__transaction_state" || name == "__share_group_state"
+}
