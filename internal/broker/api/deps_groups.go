@@ -17,6 +17,10 @@ import (
 // Requests may point into the frame's buffer: what is kept is copied. The
 // fields Request and FreshMemberID of the events are the coordinator's to fill in.
 type Groups interface {
+	// Drain answers the joins and syncs that wait, and those that still come,
+	// with NOT_COORDINATOR: the node shuts down. All else goes on.
+	Drain()
+
 	// FindCoordinator gives the broker that coordinates the group. At the first
 	// use it has __consumer_offsets made. COORDINATOR_NOT_AVAILABLE as long as
 	// nobody leads the group's partition.

@@ -43,8 +43,15 @@ func NewServer(d Deps) *Server {
 	return s
 }
 
-// Drain ends the requests that only wait (Fetch). It implements net.Drainer.
-func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+// Drain ends the requests that only wait (Fetch, JoinGroup, SyncGroup). It implements net.Drainer.
+func (s *Server) Drain() {
+	s.drainOnce.Do(func() {
+		close(s.draining)
+		if s.Groups != nil {
+			s.Groups.Drain()
+		}
+	})
+}
 
 // FetchSessions is the number of fetch sessions, for metrics.
 func (s *Server) FetchSessions() int { return s.sessions.count() }

@@ -94,6 +94,13 @@ func (c *Coordinator) TopicsDeleted(ctx context.Context, names []string) {
 	}
 }
 
+// Drain implements api.Groups.
+func (c *Coordinator) Drain() {
+	for _, l := range c.all() {
+		l.post(l.ctx, group.Unpark{Code: group.NotCoordinator})
+	}
+}
+
 // Close stops all loops and waits for them. Waiting requests are answered with
 // NOT_COORDINATOR, so that clients look for another coordinator.
 func (c *Coordinator) Close() {

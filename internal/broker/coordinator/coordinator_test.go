@@ -437,3 +437,29 @@ func TestManyGroups(t *testing.T) {
 		}
 	}
 }
+
+// Before a shutdown the joins and syncs that wait are answered, so that it
+// doesn't take as long as a rebalance; commits go on.
+func TestDrain(t *testing.T) {
+	n, ctx := newFakeNode(1), testContext(t)
+	c := n.start(t)
+	n.lead(t, c)
+	j := member(t, ctx, c, "g")
+	parked := make(chan group.JoinResponse, 1)
+	go func() { parked <- c.Join(ctx, joinEvent("g", "")) }()
+	eventually(t, "the join is parked", func() bool {
+		d, _ := c.Describe(ctx, "g")
+		return len(d.Members) == 2
+	})
+	c.Drain()
+	if r := waitFor(t, parked); r.Code != group.NotCoordinator {
+		t.Errorf("the parked join was answered with %+v", r)
+	}
+	if r := c.Join(ctx, joinEvent("g", "")); r.Code != group.NotCoordinator {
+		t.Errorf("a late join was answered with %+v", r)
+	}
+	if r := c.Sync(ctx, group.Sync{Group: "g", MemberID: j.MemberID, Generation: 1}); r.Code != group.NotCoordinator {
+		t.Errorf("a late sync was answered with %+v", r)
+	}
+	mustCommit(t, ctx, c, commit("g", j.MemberID, 1, 5))
+}

@@ -169,6 +169,10 @@ type Appended struct {
 // Tick lets deadlines pass. The driver sends it when Deadline says so.
 type Tick struct{}
 
+// Unpark answers every join and sync that waits, or still comes, with Code: the
+// node shuts down. All else goes on, and the members stay.
+type Unpark struct{ Code ErrorCode }
+
 // Resign ends the table: this node no longer coordinates its groups. Every
 // waiting request is answered with Code. No event may follow.
 type Resign struct{ Code ErrorCode }
@@ -186,4 +190,5 @@ func (ForgetTopics) event()  {}
 func (SweepOffsets) event()  {}
 func (Appended) event()      {}
 func (Tick) event()          {}
+func (Unpark) event()        {}
 func (Resign) event()        {}

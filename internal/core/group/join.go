@@ -15,6 +15,10 @@ func (t *Table) join(now types.Millis, ev Join, out *Effects) {
 		fail(InvalidGroupID)
 		return
 	}
+	if t.closing != None {
+		fail(t.closing)
+		return
+	}
 	if ev.SessionTimeout < t.cfg.MinSessionTimeout || ev.SessionTimeout > t.cfg.MaxSessionTimeout {
 		fail(InvalidSessionTimeout)
 		return

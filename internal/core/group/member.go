@@ -12,6 +12,10 @@ func (t *Table) sync(now types.Millis, ev Sync, out *Effects) {
 		fail(InvalidGroupID)
 		return
 	}
+	if t.closing != None {
+		fail(t.closing)
+		return
+	}
 	g := t.group(ev.Group)
 	if g == nil {
 		fail(UnknownMemberID)

@@ -23,7 +23,7 @@ import (
 //	mirror g=… t1/0=5[@epoch]:end …    clamp t1/0=5 …    forget t1 …
 //	written [n] [code]                 completes held writes, oldest first
 //	at T                               lets time pass to T, deadlines on the way
-//	sweep | resign code | reload | describe g=… | offsets g=… | list [states=…] [types=…]
+//	sweep | unpark code | resign code | reload | describe g=… | offsets g=… | list [states=…] [types=…]
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		s := newScript(t)
@@ -304,6 +304,8 @@ func (s *script) adminEvent(cmd string, a args) Event {
 		return ForgetTopics{Topics: a.words}
 	case "sweep":
 		return SweepOffsets{}
+	case "unpark":
+		return Unpark{Code: codeNamed(a.t, a.words[0])}
 	case "resign":
 		return Resign{Code: codeNamed(a.t, a.words[0])}
 	}

@@ -33,6 +33,8 @@ type Table struct {
 	writes    []write // asked for and not yet completed, oldest first
 	lastToken Token
 	wallAhead types.Millis
+	// closing, if not None, is what joins and syncs are answered with: see Unpark.
+	closing ErrorCode
 }
 
 // timers know which groups have a deadline, so that the many groups that are
@@ -114,6 +116,9 @@ func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
 		t.appended(now, ev, out)
 	case Tick:
 		t.tick(now, out)
+	case Unpark:
+		t.closing = ev.Code
+		t.unpark(now, ev.Code, out)
 	case Resign:
 		t.resign(now, ev.Code, out)
 	}
@@ -155,18 +160,25 @@ func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
 		t.writes = t.writes[1:]
 		w.done(now, code, out)
 	}
-	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
-		for _, m := range t.groups[id].inOrder() {
-			m.answerJoin(JoinResponse{Code: code, MemberID: m.id, Generation: noGeneration}, out)
-			m.answerSync(SyncResponse{Code: code}, out)
-		}
-	}
+	t.unpark(now, code, out)
 	clear(t.groups)
 	clear(t.timers.active)
 	t.timers.soonest = 0
 	// The writes' completions may have asked for more; nobody carries them out.
 	t.writes = nil
 	out.Appends = out.Appends[:0]
+}
+
+// unpark answers the parked members, in a fixed order.
+func (t *Table) unpark(now types.Millis, code ErrorCode, out *Effects) {
+	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
+		g := t.groups[id]
+		for _, m := range g.inOrder() {
+			m.answerJoin(JoinResponse{Code: code, MemberID: m.id, Generation: noGeneration}, out)
+			m.answerSync(SyncResponse{Code: code}, out)
+			g.keepAlive(m, now)
+		}
+	}
 }
 
 func (t *Table) tick(now types.Millis, out *Effects) {
