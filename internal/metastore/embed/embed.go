@@ -103,7 +103,7 @@ func Start(ctx context.Context, o Options) (s *Server, err error) {
 		e.Close()
 		return nil, fmt.Errorf("metadata folder %s: etcd was not ready in time: %w", o.Dir, ctx.Err())
 	}
-	store := etcd.New(v3client.New(e.Server), etcd.Options{MaxTxnOps: MaxTxnOps})
+	store := etcd.New(v3client.New(e.Server), etcd.Options{MaxTxnOps: MaxTxnOps, AskProgress: true})
 	return &Server{etcd: e, store: store, lock: lock}, nil
 }
 

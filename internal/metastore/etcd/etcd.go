@@ -19,6 +19,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +53,9 @@ type Options struct {
 	MaxTxnOps int
 	// PageKeys bounds the keys of one page of a range.
 	PageKeys int
+	// AskProgress lets idle watches ask for progress. Servers before 3.5.8 may
+	// answer with a revision whose events they have not sent (etcd issue 15220); Dial looks.
+	AskProgress bool
 }
 
 func (o Options) withDefaults() Options {
@@ -119,7 +125,45 @@ func Dial(ctx context.Context, o DialOptions) (*Store, error) {
 			return nil, errors.Join(fmt.Errorf("etcd %v: %w", o.Endpoints, err), s.Close())
 		}
 	}
+	s.o.AskProgress = s.progressIsSound(ctx)
 	return s, nil
+}
+
+// progressIsSound reports whether all members that answer are 3.5.8 or newer.
+func (s *Store) progressIsSound(ctx context.Context) bool {
+	sound := false
+	for _, endpoint := range s.cli.Endpoints() {
+		err := s.attempt(ctx, func(ctx context.Context) error {
+			status, err := s.cli.Status(ctx, endpoint)
+			if err == nil && !atLeast(status.Version, 3, 5, 8) {
+				return errors.New("too old")
+			}
+			sound = sound || err == nil
+			return nil
+		})
+		if err != nil {
+			return false
+		}
+	}
+	return sound
+}
+
+// atLeast compares a version such as 3.5.12 or 3.6.0-rc.1; one that can't be read is too old.
+func atLeast(version string, want ...int) bool {
+	version, _, _ = strings.Cut(version, "-")
+	parts := strings.Split(version, ".")
+	have := make([]int, len(want))
+	for i := range have {
+		if i >= len(parts) {
+			return false
+		}
+		n, err := strconv.Atoi(parts[i])
+		if err != nil {
+			return false
+		}
+		have[i] = n
+	}
+	return slices.Compare(have, want) >= 0
 }
 
 // probeMaxTxnOps finds how many operations a transaction may have, by asking

@@ -160,3 +160,21 @@ func TestDial(t *testing.T) {
 		t.Errorf("%v, want ErrUnavailable that names %s", err, addr)
 	}
 }
+
+func TestVersionOfSoundProgress(t *testing.T) {
+	f := func(version string, want bool) {
+		t.Helper()
+		if got := etcd.AtLeast(version, 3, 5, 8); got != want {
+			t.Errorf("%s: %v", version, got)
+		}
+	}
+	f("3.5.7", false)
+	f("3.5.8", true)
+	f("3.5.12", true)
+	f("3.4.99", false)
+	f("3.6.0-rc.1", true)
+	f("4.0.0", true)
+	f("3.5", false)
+	f("", false)
+	f("main", false)
+}

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -27,6 +28,9 @@ type watcher struct {
 	reopened  int // times in a row without an answer in between
 }
 
+// progressInterval is how long a watch waits in silence before it asks.
+const progressInterval = 500 * time.Millisecond
+
 // Watch implements metastore.Store.
 func (s *Store) Watch(ctx context.Context, prefix string, after metastore.Revision) metastore.Watcher {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -36,6 +40,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, after metastore.Revisi
 
 // Next implements metastore.Watcher.
 func (w *watcher) Next(ctx context.Context) (metastore.Events, error) {
+	idle := time.NewTicker(progressInterval)
+	defer idle.Stop()
 	for {
 		if w.failed != nil {
 			return metastore.Events{}, w.failed
@@ -53,6 +59,8 @@ func (w *watcher) Next(ctx context.Context) (metastore.Events, error) {
 		select {
 		case resp, ok := <-w.responses:
 			w.take(resp, ok)
+		case <-idle.C:
+			w.askProgress()
 		case <-w.ctx.Done():
 			w.failed = context.Cause(w.ctx)
 		case <-ctx.Done():
@@ -73,6 +81,17 @@ func (w *watcher) open(ctx context.Context) error {
 	wctx := clientv3.WithRequireLeader(w.ctx)
 	w.responses = w.store.cli.Watch(wctx, w.prefix, clientv3.WithPrefix(), clientv3.WithRev(int64(w.seen)+1), clientv3.WithProgressNotify())
 	return nil
+}
+
+// askProgress has the server say up to which revision nothing happened below
+// the prefix: who waits for a revision of other keys would wait for minutes else.
+func (w *watcher) askProgress() {
+	if !w.store.o.AskProgress {
+		return
+	}
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(w.ctx), progressInterval)
+	defer cancel()
+	_ = w.store.cli.RequestProgress(ctx) // a lost connection is the watch's matter
 }
 
 // take queues the revisions of one response, or decides what its end means.

@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 		{"watch equals range under load", testWatchEqualsRange},
 		{"watch of a compacted revision", testWatchCompacted},
 		{"watch ends", testWatchEnds},
+		{"watch passes revisions of other keys", testWatchProgress},
 		{"lease ends and takes its keys", testLeaseEnds},
 		{"lease kept alive", testLeaseKeptAlive},
 		{"lease revoked", testLeaseRevoked},

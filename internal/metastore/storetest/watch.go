@@ -191,3 +191,26 @@ func testWatchEnds(t *testing.T, sub Subject) {
 		t.Fatalf("error %v, want context.Canceled", err)
 	}
 }
+
+// testWatchProgress: a watch says soon that a revision had nothing for it, so
+// that who waits for that revision goes on; and it loses no event thereby.
+func testWatchProgress(t *testing.T, sub Subject) {
+	s := sub.Store
+	seen := do(t, s, put("/w/a", "0"))
+	w := watch(t, s, "/w/", seen)
+	for i := range 3 {
+		other := do(t, s, put("/other", fmt.Sprint(i)))
+		for seen < other {
+			events, err := w.Next(bounded(t))
+			if err != nil || len(events.Events) != 0 || events.Revision <= seen {
+				t.Fatalf("%+v, %v; want progress from %d to %d", events, err, seen, other)
+			}
+			seen = events.Revision
+		}
+		r := do(t, s, put("/w/a", fmt.Sprint(i)))
+		if got, want := describe(nextChange(t, w)), fmt.Sprint(r, []string{fmt.Sprintf("+/w/a=%d", i)}); got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+		seen = r
+	}
+}
