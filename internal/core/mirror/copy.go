@@ -9,7 +9,6 @@ import (
 
 // fetch asks for the next records.
 func (p *Partition) fetch(own *Own, out *Effects) {
-	p.reply = Fetched{}
 	out.add(Fetch{Ticket: p.ask(fetching), Request: p.follower.Next(&own.Log)})
 }
 
@@ -29,6 +28,9 @@ func (p *Partition) fetched(now types.Millis, own *Own, ev Fetched, out *Effects
 
 // judge does what the follower says about an answer to a fetch (R13).
 func (p *Partition) judge(now types.Millis, own *Own, ev Fetched, out *Effects) {
+	if p.vouch.known && p.vouch.at == own.LogEnd {
+		ev.Reply.Vouch = p.vouch.answer
+	}
 	v := p.follower.Receive(&own.Log, ev.Reply)
 	switch v.Kind {
 	case replica.VerdictStale:
@@ -44,7 +46,6 @@ func (p *Partition) judge(now types.Millis, own *Own, ev Fetched, out *Effects) 
 			Detail: fmt.Sprintf("leader epoch %d to %d before a batch of epoch %d", p.rec.LeaderEpoch, rec.LeaderEpoch, v.Epoch)})
 		p.propose(ForRaise, rec, out)
 	case replica.VerdictVouch:
-		p.reply = ev
 		out.add(AskVouch{Ticket: p.ask(vouching), Epoch: v.Epoch, Offset: own.LogEnd})
 	case replica.VerdictEnd:
 		if ev.Reply.Kind == replica.AnswerOutOfRange {
@@ -54,27 +55,33 @@ func (p *Partition) judge(now types.Millis, own *Own, ev Fetched, out *Effects) 
 		}
 		p.sessionOver(v.Why, out)
 	case replica.VerdictBroken:
-		p.failWith(trouble{reason: CorruptSource, detail: v.Why}, out)
+		p.insist(CorruptSource, v.Why, out)
 	case replica.VerdictAccept:
 		p.accept(now, own, ev, v, out)
 	}
 }
 
-// vouched judges the reply that was waiting again.
-func (p *Partition) vouched(now types.Millis, own *Own, yes bool, out *Effects) {
-	ev := p.reply
-	ev.Reply.Vouch = replica.VouchNo
+// vouched keeps the answer for the fetch that is sent once more: nobody holds
+// on to records meanwhile.
+func (p *Partition) vouched(own *Own, yes bool, out *Effects) {
+	p.vouch = vouchFor{known: true, at: own.LogEnd, answer: replica.VouchNo}
 	if yes {
-		ev.Reply.Vouch = replica.VouchYes
+		p.vouch.answer = replica.VouchYes
 	}
-	p.judge(now, own, ev, out)
+	p.fetch(own, out)
 }
 
 // accept carries out an accepted answer: log start before data, then the batches.
 func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Verdict, out *Effects) {
 	p.see(now, own, types.NoLeaderEpoch, ev.Reply.LogStart, ev.SourceEnd)
+	if p.rec.Mirror.GivenUpFrom != nil {
+		// The record must not excuse a later gap (R28): first it forgets, then
+		// the fetch counts.
+		p.facts.Copied = true
+		p.propose(ForSeen, withFacts(p.rec, p.facts), out)
+		return
+	}
 	p.accepted(own, ev, v)
-	p.reply = ev
 	if v.Append == 0 && v.RaiseLogStart <= own.LogStart {
 		p.next(now, own, out)
 		return
@@ -94,7 +101,7 @@ func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Ver
 // accepted takes note of an accepted fetch: the next cut needs a transaction of
 // its own (R20), and what the adoption gave up is behind us (R28).
 func (p *Partition) accepted(own *Own, ev Fetched, v replica.Verdict) {
-	p.realignedAt = types.NoLeaderEpoch
+	p.realignedAt, p.vouch = types.NoLeaderEpoch, vouchFor{}
 	p.copied, p.facts.Copied, p.givenUp = true, true, givenUp{}
 	p.attempt, p.trouble, p.contradictions = 0, trouble{}, 0
 	if v.Append > 0 {

@@ -30,8 +30,10 @@ type LookUp struct{ Ticket Ticket }
 // SourceFailed with SourceLeaderMoved; FENCED_LEADER_EPOCH and
 // UNKNOWN_LEADER_EPOCH are replies. OFFSET_OUT_OF_RANGE is a reply; LogStart may be -1 then.
 //
-// Below Fetch v12 the driver asks OffsetForLeaderEpoch(Request.LastEpoch) first
-// and makes the reply from replica.Judge.
+// Below Fetch v12 the driver asks OffsetForLeaderEpoch(Request.LastEpoch) first: an
+// epoch below the asked one or an end below Request.Offset is a divergence.
+//
+// A Fetch replaces one of the same partition that is still on its way.
 type Fetch struct {
 	Ticket  Ticket
 	Request replica.Request

@@ -96,6 +96,7 @@ const (
 	// ProbeDifferent: both hold the offsets, the bytes differ.
 	ProbeDifferent
 	// ProbeMissing: one side holds nothing there (compacted away): says nothing.
+	// With Base set, a batch below it is asked for next.
 	ProbeMissing
 )
 
@@ -103,7 +104,7 @@ const (
 type Probed struct {
 	Ticket Ticket
 	Result ProbeResult
-	// Base and Last are the offsets of the batch compared, for the operator.
+	// Base and Last are the offsets of the own batch that was looked at; 0 if there was none.
 	Base, Last types.Offset
 }
 

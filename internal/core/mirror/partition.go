@@ -59,10 +59,11 @@ type Partition struct {
 	restartAt types.Offset
 	answer    replica.EpochEnd // that asked for the cut
 	probed    bool             // the last batch was found equal in this session
+	probes    int              // batches compared so far
 	owesAll   bool             // the first cut is "everything", once the source is known to have it
 
 	realignedAt types.LeaderEpoch // leader epoch of R20's transaction that still covers cuts, -1 if none
-	reply       Fetched           // the reply being answered
+	vouch       vouchFor          // what the source said last when it was asked to vouch
 
 	facts     Facts
 	persisted Facts
@@ -78,6 +79,13 @@ type Partition struct {
 	regressed, contradictions int
 }
 
+// vouchFor is an answer to AskVouch, for the log end that it was asked for.
+type vouchFor struct {
+	known  bool
+	at     types.Offset
+	answer replica.Vouch
+}
+
 // givenUp is where the offsets begin that the adoption gave up (R28).
 type givenUp struct {
 	from types.Offset
@@ -91,7 +99,9 @@ type trouble struct {
 	from, to types.Offset // offsets concerned, if any
 }
 
-// New makes the machine of one partition. It does nothing before the first RecordShown.
+// New makes the machine of one partition. It does nothing before the first
+// RecordShown. Tickets begin anew: answers to what an earlier machine of the
+// partition asked must not reach this one.
 func New(p Policy) *Partition {
 	unseen := Facts{LeaderEpoch: types.NoLeaderEpoch, Start: types.NoOffset, End: types.NoOffset, SeenAt: types.NoTimestamp}
 	return &Partition{policy: p, realignedAt: types.NoLeaderEpoch, facts: unseen, persisted: unseen}
@@ -115,7 +125,7 @@ func (p *Partition) Step(now types.Millis, own *Own, ev Event, out *Effects) {
 		p.fetched(now, own, ev, out)
 	case Vouched:
 		if p.isDue(ev.Ticket, vouching) {
-			p.vouched(now, own, ev.Yes, out)
+			p.vouched(own, ev.Yes, out)
 		}
 	case Probed:
 		if p.isDue(ev.Ticket, probing) {
@@ -246,7 +256,7 @@ func (p *Partition) endSession(out *Effects) {
 		p.follower.End()
 		out.add(StopFetching{})
 	}
-	p.hasSource, p.restart, p.probed, p.list, p.reply = false, false, false, nil, Fetched{}
+	p.hasSource, p.restart, p.probed, p.list, p.vouch = false, false, false, nil, vouchFor{}
 }
 
 // begin goes on from whatever the record says: first cut, adoption, alignment, session.

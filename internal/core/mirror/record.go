@@ -41,8 +41,11 @@ func Adopt(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, now types.
 	m.SourceClusterID, m.SourceTopicID = s.ClusterID, s.TopicID
 	m.SourceEpochMax = max(m.SourceEpochMax, s.LeaderEpoch)
 	m.SourceStart, m.SourceEnd, m.SourceSeenAt = s.LogStart, s.LogEnd, now
-	m.Copied, m.GivenUpFrom = false, nil
+	m.Copied = false
 	if from, ok := timeline.GivenUpFrom(rec.Timelines, list); ok && len(rec.Timelines) > 0 {
+		if m.GivenUpFrom != nil { // of an adoption that no accepted fetch has followed
+			from = min(from, *m.GivenUpFrom)
+		}
 		m.GivenUpFrom = &from
 	}
 	checkChange(rec, &out)

@@ -125,7 +125,9 @@ func (p *Partition) gap(own *Own) (trouble, bool) {
 	if p.source.LogStart <= own.LogEnd {
 		return trouble{}, false
 	}
-	fresh := own.LogEnd == 0 && !p.copied
+	// A mirror that has never held a record can't miss one: its log still ends
+	// where the source's began at the adoption, or at 0.
+	fresh := own.IsEmpty() && !p.copied && own.LogEnd <= max(p.rec.Mirror.SourceStart, 0)
 	given := p.givenUp.ok && p.givenUp.from <= own.LogEnd && !p.copied
 	if fresh || given || p.policy.Rules.NoGapCheck {
 		return trouble{}, true
@@ -179,9 +181,19 @@ func (p *Partition) compared(now types.Millis, own *Own, r replica.Reply, out *E
 			p.agreed(own, out)
 			return
 		}
-		out.add(Probe{Ticket: p.ask(probing), Below: p.look.LogEnd, LeaderEpoch: p.source.LeaderEpoch})
+		p.probes = 0
+		p.probe(p.look.LogEnd, out)
 	}
 }
+
+// probe compares the last own batch below an offset with the source's (R26).
+func (p *Partition) probe(below types.Offset, out *Effects) {
+	p.probes++
+	out.add(Probe{Ticket: p.ask(probing), Below: below, LeaderEpoch: p.source.LeaderEpoch})
+}
+
+// probesMax bounds how far down a batch that both sides hold is looked for, where compaction has taken the last ones.
+const probesMax = 8
 
 // diverged moves look's end to where the answer allows agreement.
 func (p *Partition) diverged(own *Own, d replica.EpochEnd, out *Effects) {
@@ -218,7 +230,7 @@ func (p *Partition) outOfRange(own *Own, out *Effects) {
 	case ok && e > p.source.LeaderEpoch && p.source.LeaderEpoch >= 0:
 		p.failWith(trouble{reason: SourceEpochRegressed, detail: fmt.Sprintf("our last epoch is %d, the source's leader epoch %d", e, p.source.LeaderEpoch)}, out)
 	case at <= p.source.LogEnd || ok && at <= p.facts.End:
-		p.contradicted(at, out)
+		p.insist(SourceLeaderMoved, fmt.Sprintf("offset %d is out of the source's range, %d-%d was seen", at, p.facts.Start, p.facts.End), out)
 	default:
 		// Beyond the source's end with nothing to compare: the only case in which a
 		// log start falls.
@@ -238,20 +250,25 @@ func (p *Partition) restartOverGap(own *Own, out *Effects) {
 	p.cutNow(own, out)
 }
 
-// contradicted: the source has no record where it showed one. Retention may have
-// run since the look; the second time it is a fact.
-func (p *Partition) contradicted(at types.Offset, out *Effects) {
-	const insists = 3
-	if p.contradictions++; p.contradictions < insists {
-		p.sessionOver(fmt.Sprintf("offset %d is out of range, the source showed %d-%d", at, p.source.LogStart, p.source.LogEnd), out)
+// insist fails on a source that contradicts what it said before. The look may be
+// older than a retention run, or one answer damaged: only what it says several
+// times in a row means that its log is not the one it was (R26).
+func (p *Partition) insist(atFirst Reason, why string, out *Effects) {
+	const times = 3
+	if p.contradictions++; p.contradictions < times {
+		p.failWith(trouble{reason: atFirst, detail: why}, out)
 		return
 	}
-	p.failWith(trouble{reason: SourceRewritten, detail: fmt.Sprintf("offset %d is out of the source's range, %d-%d was seen", at, p.facts.Start, p.facts.End)}, out)
+	p.failWith(trouble{reason: SourceRewritten, detail: why}, out)
 }
 
 func (p *Partition) probedBatch(own *Own, ev Probed, out *Effects) {
 	if ev.Result == ProbeDifferent {
 		p.failWith(trouble{reason: SourceRewritten, detail: fmt.Sprintf("the batch at %d-%d differs from the source's although the epochs agree", ev.Base, ev.Last)}, out)
+		return
+	}
+	if ev.Result == ProbeMissing && ev.Base > max(own.LogStart, p.source.LogStart) && p.probes < probesMax {
+		p.probe(ev.Base, out)
 		return
 	}
 	p.probed = true

@@ -54,9 +54,15 @@ func (l *modelLog) append(r record) {
 	l.end, l.hw = r.offset+1, r.offset+1
 }
 
+// index is the place of the first record at or above o.
+func (l *modelLog) index(o types.Offset) int {
+	i, _ := slices.BinarySearchFunc(l.records, o, func(r record, o types.Offset) int { return int(r.offset - o) })
+	return i
+}
+
 // cut removes records from o on and returns them.
 func (l *modelLog) cut(o types.Offset) []record {
-	i, _ := slices.BinarySearchFunc(l.records, o, func(r record, o types.Offset) int { return int(r.offset - o) })
+	i := l.index(o)
 	gone := slices.Clone(l.records[i:])
 	l.records = slices.Clone(l.records[:i])
 	l.end = min(l.end, o)
@@ -73,7 +79,7 @@ func (l *modelLog) restart(at types.Offset) []record {
 
 // raiseStart moves the log start; writable leaders keep an entry at the end (R1).
 func (l *modelLog) raiseStart(o types.Offset, writable bool) []record {
-	i, _ := slices.BinarySearchFunc(l.records, o, func(r record, o types.Offset) int { return int(r.offset - o) })
+	i := l.index(o)
 	gone := slices.Clone(l.records[:i])
 	l.records = slices.Clone(l.records[i:])
 	l.start, l.hw = o, max(l.hw, o)
@@ -86,11 +92,10 @@ func (l *modelLog) raiseStart(o types.Offset, writable bool) []record {
 }
 
 func (l *modelLog) at(o types.Offset) (record, bool) {
-	i, ok := slices.BinarySearchFunc(l.records, o, func(r record, o types.Offset) int { return int(r.offset - o) })
-	if !ok {
-		return record{}, false
+	if i := l.index(o); i < len(l.records) && l.records[i].offset == o {
+		return l.records[i], true
 	}
-	return l.records[i], true
+	return record{}, false
 }
 
 // String prints runs as the stories do: 0-2@1a 3@2x.
@@ -159,7 +164,7 @@ func (s *modelSource) answer(r replica.Request, most int) (replica.Reply, []reco
 	if a.Kind != replica.AnswerData {
 		return reply, nil
 	}
-	i, _ := slices.BinarySearchFunc(s.records, r.Offset, func(r record, o types.Offset) int { return int(r.offset - o) })
+	i := s.index(r.Offset)
 	sent := s.records[i:min(len(s.records), i+most)]
 	for _, r := range sent {
 		reply.Batches = append(reply.Batches, replica.Batch{Base: r.offset, Next: r.offset + 1, Epoch: r.epoch})
@@ -191,14 +196,15 @@ type world struct {
 	replyOf Ticket
 	batch   int // records per fetch
 
-	refuse   int             // proposals to refuse
-	failLog  Reason          // the next log group fails with it
-	probeLie bool            // the next probe reports a difference
-	seen     map[string]bool // every state the source's committed log had
+	refuse   int    // proposals to refuse
+	failLog  Reason // the next log group fails with it
+	probeLie bool   // the next probe reports a difference
+	forgot   bool   // since the last append the record forgot what was given up (R28)
 	script   strings.Builder
 	problem  error
 	steps    int
 	onFetch  func(replica.Reply) error // looks at every accepted fetch
+	onCut    func(Effect)              // looks at every log effect before it is carried out
 }
 
 func newWorld(p Policy) *world {
@@ -274,6 +280,9 @@ func (w *world) carryOut(t Ticket, group []Effect) Effect {
 			w.failLog = ""
 			return done{t, r}
 		}
+		if w.onCut != nil {
+			w.onCut(e)
+		}
 		switch e := e.(type) {
 		case Cut:
 			w.keep(e.Cause, w.own.cut(e.At))
@@ -287,6 +296,7 @@ func (w *world) carryOut(t Ticket, group []Effect) Effect {
 		case SetCheckpoint:
 			w.point, w.hasPt = e.Checkpoint, true
 		case Append:
+			w.forgot = false
 			for _, r := range w.reply[:e.Batches] {
 				if r.epoch > e.MaxEpoch {
 					w.fail("batch of epoch %d appended above %d", r.epoch, e.MaxEpoch)
@@ -394,7 +404,7 @@ func (w *world) deliver(e Fetch, reply replica.Reply, sent []record) {
 
 // probe compares the last own record below with the source's.
 func (w *world) probe(e Probe) Probed {
-	i, _ := slices.BinarySearchFunc(w.own.records, e.Below, func(r record, o types.Offset) int { return int(r.offset - o) })
+	i := w.own.index(e.Below)
 	if i == 0 {
 		return Probed{Ticket: e.Ticket, Result: ProbeMissing}
 	}
@@ -419,6 +429,7 @@ func (w *world) commit(e Propose) {
 		w.step(Proposed{Ticket: e.Ticket, Applied: false})
 		return
 	}
+	w.forgot = w.forgot || w.rec.Mirror.GivenUpFrom != nil && e.Purpose == ForSeen
 	w.rec = e.Record.Clone()
 	w.show()
 	w.step(Proposed{Ticket: e.Ticket, Applied: true})
