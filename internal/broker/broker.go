@@ -70,6 +70,7 @@ type Broker struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	failed atomic.Pointer[error]
+	done   chan struct{} // closed when failed is set
 	ready  atomic.Bool
 	closed sync.Once
 	// closeErr is what the first Close found.
@@ -104,8 +105,9 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Broker{
 		cfg: cfg, opts: opts, logger: opts.Logger, fs: opts.FS, metrics: telemetry.New(),
-		ctx: ctx, cancel: cancel, started: time.Now(), gate: newGate(),
+		ctx: ctx, cancel: cancel, started: time.Now(), done: make(chan struct{}),
 	}
+	b.gate = newGate(b.metrics.Requests)
 	b.env = &environment{
 		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks,
 		background: &b.work, ctx: ctx,
@@ -256,9 +258,13 @@ func (b *Broker) Ready() error {
 	return nil
 }
 
-// fail notes what makes the node useless; it stays up for the operator to look at.
+// Done is closed when the node can't do its work any more; Health says why.
+func (b *Broker) Done() <-chan struct{} { return b.done }
+
+// fail notes what makes the node useless.
 func (b *Broker) fail(err error) {
 	if b.failed.CompareAndSwap(nil, &err) {
 		b.logger.Error("node can't go on", "err", err)
+		close(b.done)
 	}
 }

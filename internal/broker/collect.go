@@ -31,3 +31,15 @@ func newPartitionCollector(b *Broker) prometheus.Collector {
 		}
 	})
 }
+
+// newNetCollector makes the metrics of this node's listeners.
+func newNetCollector(b *Broker) prometheus.Collector {
+	return telemetry.NewNetCollector(func() telemetry.NetStat {
+		s := b.server.Stats()
+		return telemetry.NetStat{
+			Open: s.Open.Load(), Accepted: s.Accepted.Load(), Refused: s.Refused.Load(),
+			Requests: s.Requests.Load(), BytesIn: s.BytesIn.Load(), BytesOut: s.BytesOut.Load(),
+			Faulty: s.Faulty.Load(), Idle: s.Idle.Load(), Stalled: s.Stalled.Load(), Panics: s.Panics.Load(), Wait: s.MemoryWaits.Load(),
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -203,6 +204,9 @@ func (b *Broker) settleClusterID() error {
 func (b *Broker) dirFailed(d *logDir, cause error) {
 	b.logger.Error("log dir goes offline", "dir", d.path, "err", cause)
 	b.metrics.Log.OfflineDirs.Inc()
+	if !slices.ContainsFunc(b.dirs, func(d *logDir) bool { return d.failure() == nil }) {
+		b.fail(fmt.Errorf("every log dir is offline, the last one because of: %w", cause))
+	}
 	b.work.Go(func() {
 		for p := range b.Partitions() {
 			if p.dir == d {

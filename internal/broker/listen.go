@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/net"
+	"tidemark/internal/telemetry"
 	"tidemark/internal/wire"
 )
 
@@ -25,9 +27,10 @@ type gate struct {
 	once  sync.Once
 	open  chan struct{}
 	inner net.Handler
+	count *telemetry.Requests
 }
 
-func newGate() *gate { return &gate{open: make(chan struct{})} }
+func newGate(count *telemetry.Requests) *gate { return &gate{open: make(chan struct{}), count: count} }
 
 // release lets requests through to h.
 func (g *gate) release(h net.Handler) {
@@ -41,10 +44,22 @@ func (g *gate) release(h net.Handler) {
 func (g *gate) Handle(ctx context.Context, req *wire.Request) (*wire.Response, error) {
 	select {
 	case <-g.open:
-		return g.inner.Handle(ctx, req)
+		return g.measured(ctx, req)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// measured handles a request and counts it.
+func (g *gate) measured(ctx context.Context, req *wire.Request) (*wire.Response, error) {
+	name, from := req.Key.String(), time.Now()
+	resp, err := g.inner.Handle(ctx, req)
+	g.count.Count.WithLabelValues(name, strconv.Itoa(int(req.Version))).Inc()
+	g.count.TimeMs.WithLabelValues(name).Observe(float64(time.Since(from).Microseconds()) / 1000)
+	if err != nil {
+		g.count.Closed.WithLabelValues(name).Inc()
+	}
+	return resp, err
 }
 
 // Drain implements net.Drainer.

@@ -18,8 +18,8 @@ func (b *Broker) startChores() {
 	if cfg.LogCleanerEnable {
 		b.startCompaction()
 	}
-	if err := b.metrics.Register(newPartitionCollector(b)); err != nil {
-		b.logger.Error("metrics of the partitions are missing", "err", err)
+	if err := errors.Join(b.metrics.Register(newPartitionCollector(b)), b.metrics.Register(newNetCollector(b))); err != nil {
+		b.logger.Error("metrics are missing", "err", err)
 	}
 }
 

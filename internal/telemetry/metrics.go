@@ -10,7 +10,6 @@ import (
 type Metrics struct {
 	Topics   *Topics
 	Requests *Requests
-	Net      *Net
 	Log      *Log
 	Meta     *Meta
 	Mirror   *Mirror
@@ -25,7 +24,6 @@ func New() *Metrics {
 	return &Metrics{
 		Topics:   newTopics(r),
 		Requests: newRequests(r),
-		Net:      newNet(r),
 		Log:      newLog(r),
 		Meta:     newMeta(r),
 		Mirror:   newMirror(r),
@@ -92,7 +90,7 @@ func (t *Topics) Forget(topic string) {
 // Requests counts requests by API name (RequestMetrics).
 type Requests struct {
 	Count  *prometheus.CounterVec   // request, version
-	Errors *prometheus.CounterVec   // request, error
+	Closed *prometheus.CounterVec   // request: answered by closing the connection
 	TimeMs *prometheus.HistogramVec // request
 }
 
@@ -100,42 +98,14 @@ func newRequests(r prometheus.Registerer) *Requests {
 	const p = "kafka_network_requestmetrics_"
 	q := &Requests{
 		Count:  counterVec(r, p+"requests_total", "Requests, by API and version.", "request", "version"),
-		Errors: counterVec(r, p+"errors_total", "Error codes in answers, by API.", "request", "error"),
+		Closed: counterVec(r, p+"closed_total", "Requests answered by closing the connection, by API.", "request"),
 		TimeMs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: p + "totaltimems", Help: "Time from a request's last byte to its answer's first, in milliseconds, by API.",
+			Name: p + "totaltimems", Help: "Time a request was handled, its waiting included, in milliseconds, by API.",
 			Buckets: []float64{0.1, 0.5, 1, 5, 10, 50, 100, 500, 1000, 5000, 30000},
 		}, []string{"request"}),
 	}
 	r.MustRegister(q.TimeMs)
 	return q
-}
-
-// Net counts connections and request memory.
-type Net struct {
-	Connections        *prometheus.GaugeVec   // listener
-	ConnectionsRefused *prometheus.CounterVec // reason
-	ConnectionsOpened  *prometheus.CounterVec // listener
-	QueuedRequestBytes prometheus.Gauge
-	OversizedRequests  prometheus.Counter
-	IdleClosed         prometheus.Counter
-	RequestParseErrors prometheus.Counter
-}
-
-func newNet(r prometheus.Registerer) *Net {
-	const p = "kafka_server_socketservermetrics_"
-	n := &Net{
-		Connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: p + "connection_count", Help: "Open connections, by listener.",
-		}, []string{"listener"}),
-		ConnectionsRefused: counterVec(r, p+"connections_refused_total", "Connections closed at once, by reason.", "reason"),
-		ConnectionsOpened:  counterVec(r, p+"connection_creation_total", "Connections accepted, by listener.", "listener"),
-		QueuedRequestBytes: gauge(r, p+"memorypoolused_bytes", "Bytes of requests held in memory."),
-		OversizedRequests:  counter(r, p+"oversized_requests_total", "Requests larger than socket.request.max.bytes."),
-		IdleClosed:         counter(r, p+"expired_connections_killed_total", "Connections closed for being idle."),
-		RequestParseErrors: counter(r, p+"malformed_requests_total", "Requests that could not be read."),
-	}
-	r.MustRegister(n.Connections)
-	return n
 }
 
 // Log counts what storage does.
