@@ -289,7 +289,7 @@ func (l *Log) shortened(s *segment, plan cutPlan) (*segment, error) {
 	if w.err != nil {
 		return nil, w.err
 	}
-	if err := l.noteFirst(cut, f, plan.pos); err != nil {
+	if err := noteFirst(cut, f, plan.pos); err != nil {
 		return nil, err
 	}
 	cut.aborted = slices.DeleteFunc(slices.Clone(s.aborted), func(a txn.Aborted) bool { return a.LastOffset >= plan.at })

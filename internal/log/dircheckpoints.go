@@ -15,10 +15,11 @@ const (
 	RecoveryPointFile = "recovery-point-offset-checkpoint"
 	HighWatermarkFile = "replication-offset-checkpoint"
 	LogStartFile      = "log-start-offset-checkpoint"
+	CleanerFile       = "cleaner-offset-checkpoint"
 )
 
 // Marked is what a log directory's checkpoint files say of one partition.
-type Marked struct{ RecoveryPoint, HighWatermark, LogStart types.Offset }
+type Marked struct{ RecoveryPoint, HighWatermark, LogStart, Cleaned types.Offset }
 
 // DirCheckpoints are the checkpoint files of one log directory. The attached
 // logs are asked for their marks at the moment of writing, and one write
@@ -35,17 +36,18 @@ type DirCheckpoints struct {
 
 	writing sync.Mutex // held for one write of the files; guards the following
 	written int64      // requests up to this one are on disk
-	content [3][]byte  // of each file, as last written
+	content [4][]byte  // of each file, as last written
 }
 
-// checkpointFiles are the three files with the mark that each holds.
-var checkpointFiles = [3]struct {
+// checkpointFiles are the files with the mark that each holds.
+var checkpointFiles = [4]struct {
 	name string
 	mark func(*Marked) *types.Offset
 }{
 	{RecoveryPointFile, func(m *Marked) *types.Offset { return &m.RecoveryPoint }},
 	{HighWatermarkFile, func(m *Marked) *types.Offset { return &m.HighWatermark }},
 	{LogStartFile, func(m *Marked) *types.Offset { return &m.LogStart }},
+	{CleanerFile, func(m *Marked) *types.Offset { return &m.Cleaned }},
 }
 
 // OpenCheckpoints reads a log directory's checkpoint files. A file that is
@@ -146,7 +148,7 @@ func (c *DirCheckpoints) Lower(l *Log) error {
 }
 
 // collect gives the present contents and the number of the newest request they serve.
-func (c *DirCheckpoints) collect() (upTo int64, contents [3][]byte) {
+func (c *DirCheckpoints) collect() (upTo int64, contents [4][]byte) {
 	c.mu.Lock()
 	upTo = c.asked
 	all := make(map[types.TopicPartition]Marked, len(c.logs)+len(c.found))
@@ -159,19 +161,25 @@ func (c *DirCheckpoints) collect() (upTo int64, contents [3][]byte) {
 	}
 	c.mu.Unlock()
 	for _, l := range logs {
-		v := l.View()
-		all[l.o.TopicPartition] = Marked{v.RecoveryPoint, v.HighWatermark, v.LogStart}
+		all[l.o.TopicPartition] = l.marked()
 	}
 	for i, file := range checkpointFiles {
 		lines := make([]CheckpointLine, 0, len(all))
 		for tp, m := range all {
 			o := *file.mark(&m)
-			if file.name == LogStartFile && o == 0 {
-				continue // Kafka parity: only starts that were moved are listed
+			if (file.name == LogStartFile || file.name == CleanerFile) && o == 0 {
+				continue // Kafka parity: only what was moved is listed
 			}
 			lines = append(lines, CheckpointLine{tp, o})
 		}
 		contents[i] = FormatOffsets(lines)
 	}
 	return upTo, contents
+}
+
+// marked are the log's marks as the files hold them.
+func (l *Log) marked() Marked {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Marked{l.marks.recovery, l.marks.high, l.marks.start, l.cleaned}
 }

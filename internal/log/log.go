@@ -34,7 +34,8 @@ type Log struct {
 	flushing          bool // a FlushJob is under way
 	// untouched says that the folder is as a clean shutdown left it: a close
 	// has nothing to write.
-	untouched bool
+	untouched  bool
+	compacting bool // a Compaction is under way
 
 	mu sync.Mutex // guards the following; the owner alone changes them, and reads them without it
 
@@ -45,7 +46,8 @@ type Log struct {
 	history   *epoch.History // never changed in place
 	timelines []byte         // content of timeline-checkpoint, nil if none
 	marks     marks
-	cuts      int // counts what removed records from the end
+	cleaned   types.Offset // where the last compaction stopped
+	cuts      int          // counts what removed records from the end
 	size      int64
 	offline   error
 	closed    bool
@@ -85,6 +87,7 @@ func (l *Log) settle() {
 	m := &l.marks
 	m.high = min(max(m.high, m.start), m.end)
 	m.recovery = min(m.recovery, m.end)
+	l.cleaned = min(l.cleaned, m.end) // KAFKA-3330: a cut pulls the cleaner back
 	m.stable = l.producers.Stable(m.start, m.high)
 	assert.That(m.start <= m.stable && m.stable <= m.high && m.high <= m.end, "I-20: marks %+v", *m)
 }

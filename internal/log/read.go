@@ -1,8 +1,10 @@
 package log
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"tidemark/internal/core/types"
 )
@@ -205,11 +207,16 @@ func (c *Chunk) ReadInto(dst []byte) ([]byte, error) {
 }
 
 // AbortedTxns (R) lists the aborted transactions that a read_committed reader
-// of [from, to) needs to skip their records.
+// of [from, to) needs to skip their records, by first offset.
 func (l *Log) AbortedTxns(from, to types.Offset) []AbortedTxn {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []AbortedTxn
+	out := l.abortedLocked(from, to)
+	l.mu.Unlock()
+	slices.SortFunc(out, func(a, b AbortedTxn) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+	return out
+}
+
+func (l *Log) abortedLocked(from, to types.Offset) (out []AbortedTxn) {
 	for _, s := range l.segs[l.segmentAt(from):] {
 		for _, a := range s.aborted {
 			if a.LastOffset >= from && a.FirstOffset < to {

@@ -368,6 +368,9 @@ func (s *segment) maxTsHolds() (bool, error) {
 		return false, err
 	}
 	h, _, ok, err := find(f, pos, s.size, s.maxTsLast)
+	if err == nil {
+		err = noteFirst(s, f, s.size)
+	}
 	if isReadError(err) {
 		return false, err
 	}
@@ -438,7 +441,7 @@ func (p *opening) loadActive(s *segment) (ok bool, err error) {
 	if n := len(stamps); n > 0 && s.base+types.Offset(stamps[n-1].rel) >= s.next {
 		return false, nil
 	}
-	if err := l.noteFirst(s, f, size); err != nil {
+	if err := noteFirst(s, f, size); err != nil {
 		return false, err
 	}
 	s.aborted, err = loadAborted(l.fs, s.path(txnSuffix), s.next)
@@ -483,7 +486,7 @@ func ignoreAbsent(err error) error {
 }
 
 // noteFirst reads the first batch's timestamp, on which segment.ms rests.
-func (l *Log) noteFirst(s *segment, f vfs.File, size int64) error {
+func noteFirst(s *segment, f vfs.File, size int64) error {
 	w := seek(f, 0, size)
 	defer w.done()
 	if w.next() {

@@ -23,7 +23,11 @@ func (l *Log) rollNeeded(h *batch.Header, bytes int) bool {
 	if (len(s.entries)+1)*indexEntrySize > l.cfg.SegmentIndexBytes || (len(s.stamps)+2)*timeEntrySize > l.cfg.SegmentIndexBytes {
 		return true
 	}
-	return l.age(s, h.MaxTimestamp) > l.cfg.SegmentMs
+	oldest := l.cfg.SegmentMs
+	if l.cfg.Compact && l.cfg.MaxCompactionLagMs > 0 { // the active segment is never compacted
+		oldest = min(oldest, l.cfg.MaxCompactionLagMs)
+	}
+	return l.age(s, h.MaxTimestamp) > oldest
 }
 
 // age is how old a segment is for segment.ms: in record time from its first

@@ -20,6 +20,7 @@ type segment struct {
 	fs   vfs.FS
 	dir  string
 	base types.Offset
+	temp string // extra suffix of the names while a compaction writes the segment
 
 	// refs counts the log itself and every reader that holds the files; the
 	// last one to let go closes them.
@@ -56,7 +57,7 @@ func newSegment(fsys vfs.FS, dir string, base types.Offset) *segment {
 	return s
 }
 
-func (s *segment) path(suffix string) string { return join(s.dir, FileName(s.base, suffix)) }
+func (s *segment) path(suffix string) string { return join(s.dir, FileName(s.base, suffix)+s.temp) }
 
 // acquire takes a hold on the files. The caller holds Log.mu, under which the
 // log's own hold can't end.
