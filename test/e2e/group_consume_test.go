@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -60,6 +61,9 @@ func (y *tally) twice() (all []string) {
 	return all
 }
 
+// memberHeartbeat is short: members learn of a rebalance by their heartbeats.
+const memberHeartbeat = 100 * time.Millisecond
+
 // groupMember consumes until it is stopped, commits what it has read before it
 // gives partitions away, and leaves the group.
 type groupMember struct {
@@ -77,6 +81,7 @@ func startMember(t *testing.T, b *harness.Broker, group, topic string, y *tally,
 	}
 	c := b.Client(t, append([]kgo.Opt{
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll(),
+		kgo.HeartbeatInterval(memberHeartbeat),
 		kgo.OnPartitionsRevoked(commit), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	}, opts...)...)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -194,7 +199,8 @@ func TestGroupMembersOutlastRestart(t *testing.T) {
 	b.CreateTopic(t, "work", 2, nil)
 	fill(t, b, "work", 2, 10)
 	var y tally
-	startMember(t, b, "workers", "work", &y)
+	m := startMember(t, b, "workers", "work", &y)
+	defer func() { m.leave() }() // before the nodes end
 	harness.Eventually(t, "all records are read", func() bool { return y.count() == 20 })
 	harness.Eventually(t, "one member is stable", stableMembers(t, b.Admin(t), "workers", 1))
 	before, _ := memberIDs(t, b, "workers")

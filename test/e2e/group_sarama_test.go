@@ -30,6 +30,7 @@ func startSarama(t *testing.T, b *harness.Broker, version sarama.KafkaVersion, g
 	cfg.Version = version
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 	cfg.Consumer.Group.InstanceId = instance
+	cfg.Consumer.Group.Heartbeat.Interval = memberHeartbeat
 	cfg.ClientID = "sarama"
 	g, err := sarama.NewConsumerGroup([]string{b.Addr}, group, cfg)
 	if err != nil {
@@ -88,7 +89,7 @@ func TestGroupSarama(t *testing.T) {
 		startSarama(t, b, version, "workers", "work", &y, instance)
 		harness.Eventually(t, "the new records are read", func() bool { return y.count() == 210 })
 	}
-	t.Run("0.10.2", func(t *testing.T) { f(t, sarama.V0_10_2_0, "") })
+	t.Run("0.11", func(t *testing.T) { f(t, sarama.V0_11_0_0, "") })
 	t.Run("2.0", func(t *testing.T) { f(t, sarama.V2_0_0_0, "") })
 	t.Run("2.8", func(t *testing.T) { f(t, sarama.V2_8_0_0, "static") })
 	t.Run("newest", func(t *testing.T) { f(t, sarama.MaxVersion, "") })
