@@ -46,6 +46,7 @@ type Broker struct {
 	fs      vfs.FS
 	env     *environment
 	metrics *telemetry.Metrics
+	counts  *apiMetrics
 
 	clusterID string
 	dirs      []*logDir
@@ -107,7 +108,7 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 		cfg: cfg, opts: opts, logger: opts.Logger, fs: opts.FS, metrics: telemetry.New(),
 		ctx: ctx, cancel: cancel, started: time.Now(), done: make(chan struct{}),
 	}
-	b.gate = newGate(b.metrics.Requests)
+	b.gate, b.counts = newGate(b.metrics.Requests), newAPIMetrics(b.metrics)
 	b.env = &environment{
 		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks,
 		background: &b.work, ctx: ctx,

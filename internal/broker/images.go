@@ -49,7 +49,7 @@ func idOf(c meta.Change[meta.Broker]) types.BrokerID {
 func (b *Broker) showTopics(image *meta.Image, d meta.Delta, told map[meta.PartitionID]bool) {
 	for _, c := range d.Topics {
 		if c.New == nil {
-			b.metrics.Topics.Forget(c.Old.Record.Name)
+			b.counts.forget(c.Old.Record.Name)
 			continue
 		}
 		if c.Old == nil {

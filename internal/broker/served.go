@@ -73,6 +73,12 @@ func (a *apiMetrics) of(topic string) *topicCounters {
 	return c
 }
 
+// forget drops the counters of a topic that is gone; one made anew begins at 0.
+func (a *apiMetrics) forget(topic string) {
+	a.topics.Delete(topic)
+	a.m.Topics.Forget(topic)
+}
+
 // Produced implements api.Metrics.
 func (a *apiMetrics) Produced(topic string, bytes, records int) {
 	c := a.of(topic)

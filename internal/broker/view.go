@@ -12,6 +12,9 @@ import (
 	"tidemark/internal/metastore"
 )
 
+// watchPause is how long the viewer waits after a watch has failed for no good reason.
+const watchPause = 100 * time.Millisecond
+
 // viewer keeps the node's one image of the metadata (R9): it starts with a
 // linearizable read and moves with a watch, never back.
 type viewer struct {
@@ -81,7 +84,12 @@ func (v *viewer) run(ctx context.Context) {
 			v.broken(err)
 			return
 		case !errors.Is(err, metastore.ErrCompacted):
-			v.logger.Warn("metadata watch failed", "err", err)
+			v.logger.Warn("metadata watch failed", "err", err, "retry", watchPause)
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+				return
+			}
 		}
 		_ = w.Close()
 		if !v.reload(ctx, root) {
