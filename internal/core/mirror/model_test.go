@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/modellog"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
@@ -39,7 +40,7 @@ type model struct {
 type lateReply struct {
 	fetch Fetch
 	reply replica.Reply
-	sent  []record
+	sent  []modellog.Record
 }
 
 func newModel(pol Policy) *model {
@@ -73,12 +74,12 @@ func (m *model) operate(op, arg int) {
 	case 0, 1, 2:
 		m.tags++
 		for range arg%3 + 1 {
-			s.write(s.epoch, fmt.Sprintf("t%d", m.tags))
+			s.Write(s.epoch, fmt.Sprintf("t%d", m.tags))
 		}
 	case 3:
-		s.elect(s.epoch+types.LeaderEpoch(arg%3+1), s.end)
+		s.elect(s.epoch+types.LeaderEpoch(arg%3+1), s.End)
 	case 4:
-		end := s.start + types.Offset(arg%int(s.end-s.start+1))
+		end := s.Start + types.Offset(arg%int(s.End-s.Start+1))
 		s.elect(s.epoch+types.LeaderEpoch(arg%2+1), end)
 	case 5:
 		m.trim(arg)
@@ -133,16 +134,16 @@ func (m *model) resend(arg int) {
 
 func (m *model) trim(arg int) {
 	s := &m.source
-	s.raiseStart(s.start+types.Offset(arg%int(s.end-s.start+1)), true)
+	s.RaiseStart(s.Start+types.Offset(arg%int(s.End-s.Start+1)), true)
 }
 
 // compactOne removes a record that isn't the last one.
 func (m *model) compactOne(arg int) {
 	s := &m.source
-	if len(s.records) > 2 && !m.rewritten && !m.restored { // what is compacted away can't show a difference
+	if len(s.Records) > 2 && !m.rewritten && !m.restored { // what is compacted away can't show a difference
 		m.compacted = true
-		i := arg % (len(s.records) - 1)
-		s.records = slices.Delete(slices.Clone(s.records), i, i+1)
+		i := arg % (len(s.Records) - 1)
+		s.Records = slices.Delete(slices.Clone(s.Records), i, i+1)
 	}
 }
 
@@ -152,8 +153,8 @@ func (m *model) compactOne(arg int) {
 func (m *model) branchSource(arg int) {
 	s := &m.source
 	last, _ := s.timelines.Last()
-	at := s.start + types.Offset(arg%int(s.end-s.start+1))
-	below, _ := s.history.EpochForOffset(max(at-1, s.start))
+	at := s.Start + types.Offset(arg%int(s.End-s.Start+1))
+	below, _ := s.History.EpochForOffset(max(at-1, s.Start))
 	e := max(last.FirstEpoch, below, 0) + types.LeaderEpoch(arg%2+1)
 	m.tags++
 	list, err := s.timelines.Extend(timeline.Entry{ID: fmt.Sprintf("B%d", m.tags), FirstEpoch: e, FirstOffset: at})
@@ -161,12 +162,12 @@ func (m *model) branchSource(arg int) {
 		return
 	}
 	m.giveUp(at)
-	s.cut(at)
+	s.Cut(at)
 	for range arg%4 + 1 {
-		s.append(record{s.end, e, fmt.Sprintf("b%d", m.tags)})
+		s.Append(modellog.Record{Offset: s.End, Epoch: e, Tag: fmt.Sprintf("b%d", m.tags)})
 	}
 	s.timelines, s.epoch = list, max(s.epoch, e)+1
-	s.lead(s.epoch)
+	s.Lead(s.epoch)
 }
 
 func (m *model) restartMachine() {
@@ -178,8 +179,8 @@ func (m *model) restartMachine() {
 // shorter (an unclean election of this cluster): no trace in the history (R6).
 func (m *model) localElection(arg int) {
 	lost := types.Offset(arg % 3)
-	if lost > 0 && m.own.end-lost >= m.own.start {
-		m.own.cut(m.own.end - lost)
+	if lost > 0 && m.own.End-lost >= m.own.Start {
+		m.own.Cut(m.own.End - lost)
 	}
 	m.rec.LeaderEpoch++
 	m.restartMachine()
@@ -193,18 +194,18 @@ func (m *model) rareFault(arg int) {
 	}
 	switch arg % 8 {
 	case 0: // the same ids and epochs, other bytes: restored and written anew
-		if len(s.records) == 0 {
+		if len(s.Records) == 0 {
 			return
 		}
 		m.rewritten = true
-		for i := range s.records {
-			s.records[i].tag = "z" + s.records[i].tag
+		for i := range s.Records {
+			s.Records[i].Tag = "z" + s.Records[i].Tag
 		}
 	case 2: // restored from a copy of a time before its last elections
-		s.cut(s.start + types.Offset(arg/8%int(s.end-s.start+1)))
+		s.Cut(s.Start + types.Offset(arg/8%int(s.End-s.Start+1)))
 		last := types.LeaderEpoch(1)
-		if n := len(s.records); n > 0 {
-			last = s.records[n-1].epoch
+		if n := len(s.Records); n > 0 {
+			last = s.Records[n-1].Epoch
 		}
 		m.restored = true
 		s.timelines = slices.DeleteFunc(slices.Clone(s.timelines), func(e timeline.Entry) bool {
@@ -214,14 +215,14 @@ func (m *model) rareFault(arg int) {
 			return e.FirstEpoch > last
 		})
 		s.epoch = last
-		s.lead(last)
-		s.write(last, "r")
+		s.Lead(last)
+		s.Write(last, "r")
 	case 1: // deleted and made again
 		m.other = true
-		s.modelLog, s.topic, s.timelines = modelLog{}, types.TopicID{9}, timeline.List{{ID: "A9"}}
+		s.Log, s.topic, s.timelines = modellog.Log{}, types.TopicID{9}, timeline.List{{ID: "A9"}}
 		s.epoch++
-		s.lead(s.epoch)
-		s.write(s.epoch, "n")
+		s.Lead(s.epoch)
+		s.Write(s.epoch, "n")
 	}
 	m.restartMachine() // a new connection: identity is looked at (R26)
 }
@@ -231,24 +232,24 @@ func (m *model) rareFault(arg int) {
 // end, but for what either side has compacted away.
 func (m *model) checkFetch(replica.Reply) error {
 	s := &m.source
-	from := max(m.own.start, s.start)
-	for _, r := range m.own.records {
-		if r.offset < from {
+	from := max(m.own.Start, s.Start)
+	for _, r := range m.own.Records {
+		if r.Offset < from {
 			continue
 		}
-		if theirs, ok := s.at(r.offset); ok && theirs != r {
+		if theirs, ok := s.At(r.Offset); ok && theirs != r {
 			return fmt.Errorf("LogMatching: we hold %v, the source %v", r, theirs)
 		}
-		if r.offset >= s.end {
-			return fmt.Errorf("MirrorPrefix: we hold %v, the source ends at %d", r, s.end)
+		if r.Offset >= s.End {
+			return fmt.Errorf("MirrorPrefix: we hold %v, the source ends at %d", r, s.End)
 		}
-		if e, ok := s.history.EpochForOffset(r.offset); ok && e != r.epoch {
+		if e, ok := s.History.EpochForOffset(r.Offset); ok && e != r.Epoch {
 			return fmt.Errorf("LogMatching: we hold %v, the source's epoch there is %d", r, e)
 		}
 	}
-	for _, r := range s.records {
-		if r.offset >= from && r.offset < m.own.end {
-			if _, ok := m.own.at(r.offset); !ok {
+	for _, r := range s.Records {
+		if r.Offset >= from && r.Offset < m.own.End {
+			if _, ok := m.own.At(r.Offset); !ok {
 				return fmt.Errorf("MirrorPrefix: %v is missing here", r)
 			}
 		}
@@ -276,8 +277,8 @@ func (m *model) checkCut(e Effect) {
 		if !realigned {
 			m.fail("R20: restart at %d in leader epoch %d, which has appended", e.At, m.rec.LeaderEpoch)
 		}
-		if len(m.own.records) > 0 && m.own.end < e.At && !m.isGivenUp() {
-			m.fail("R28: offsets %d-%d are jumped", m.own.end, e.At-1)
+		if len(m.own.Records) > 0 && m.own.End < e.At && !m.isGivenUp() {
+			m.fail("R28: offsets %d-%d are jumped", m.own.End, e.At-1)
 		}
 	}
 }
@@ -290,19 +291,19 @@ func (m *model) giveUp(at types.Offset) {
 }
 
 // isGivenUp reports whether what our log ends before was given up with an adoption.
-func (m *model) isGivenUp() bool { return m.branched >= 0 && m.branched <= m.own.end }
+func (m *model) isGivenUp() bool { return m.branched >= 0 && m.branched <= m.own.End }
 
 // checkAlways holds after every step.
 func (m *model) checkAlways() {
-	if last, ok := m.own.history.Latest(); ok && last.Epoch > m.rec.LeaderEpoch {
+	if last, ok := m.own.History.Latest(); ok && last.Epoch > m.rec.LeaderEpoch {
 		m.fail("R21: a record of epoch %d under leader epoch %d", last.Epoch, m.rec.LeaderEpoch)
 	}
 	if m.rec.LeaderEpoch < m.lastLocal {
 		m.fail("R22: the leader epoch fell from %d to %d", m.lastLocal, m.rec.LeaderEpoch)
 	}
 	m.lastLocal = m.rec.LeaderEpoch
-	for _, r := range m.own.records {
-		if owner, ok := m.rec.Timelines.Owner(r.epoch); m.hasPt && m.point.List.Equal(m.rec.Timelines) && ok && owner.ID == "" {
+	for _, r := range m.own.Records {
+		if owner, ok := m.rec.Timelines.Owner(r.Epoch); m.hasPt && m.point.List.Equal(m.rec.Timelines) && ok && owner.ID == "" {
 			m.fail("Ownership: %v has no owner", r)
 		}
 	}
@@ -320,8 +321,8 @@ func (m *model) checkEnd() error {
 	if m.rec.Mirror.State == meta.MirrorFailed {
 		return m.checkReason()
 	}
-	if missing := m.source.records[m.source.index(m.own.end):]; len(missing) > 0 || m.own.end > m.source.end {
-		return fmt.Errorf("Convergence: we end at %d, the source at %d, %s", m.own.end, m.source.end, m.machine.Status(m.now, m.view()).Phase)
+	if missing := m.source.Records[m.source.Index(m.own.End):]; len(missing) > 0 || m.own.End > m.source.End {
+		return fmt.Errorf("Convergence: we end at %d, the source at %d, %s", m.own.End, m.source.End, m.machine.Status(m.now, m.view()).Phase)
 	}
 	return m.checkFetch(replica.Reply{})
 }
@@ -338,7 +339,7 @@ func (m *model) endless() error {
 func (m *model) checkReason() error {
 	reason, _ := ReasonOf(m.rec.Mirror.Reason)
 	switch {
-	case reason == SourceGap && m.own.end < m.source.start && (!m.isGivenUp() || m.forgot || m.machine.copied || m.restored), reason == SourceRewritten && m.rewritten, reason == TopicIDMismatch && m.other, reason == SourceEpochRegressed && m.restored, reason == SourceRewritten && m.restored:
+	case reason == SourceGap && m.own.End < m.source.Start && (!m.isGivenUp() || m.forgot || m.machine.copied || m.restored), reason == SourceRewritten && m.rewritten, reason == TopicIDMismatch && m.other, reason == SourceEpochRegressed && m.restored, reason == SourceRewritten && m.restored:
 		return nil
 	}
 	return fmt.Errorf("failed without cause: %s", m.rec.Mirror.Reason)

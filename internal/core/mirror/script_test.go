@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/modellog"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 )
@@ -47,17 +48,17 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) error {
 		d.MaybeScanArgs(t, "n", &n)
 		d.MaybeScanArgs(t, "tag", &tag)
 		for range n {
-			w.source.write(w.source.epoch, tag)
+			w.source.Write(w.source.epoch, tag)
 		}
 	case "elect":
-		e, end := int(w.source.epoch)+1, int(w.source.end)
+		e, end := int(w.source.epoch)+1, int(w.source.End)
 		d.MaybeScanArgs(t, "epoch", &e)
 		d.MaybeScanArgs(t, "end", &end)
 		w.source.elect(types.LeaderEpoch(e), types.Offset(end))
 	case "trim":
 		var start int
 		d.ScanArgs(t, "start", &start)
-		w.source.raiseStart(types.Offset(start), true)
+		w.source.RaiseStart(types.Offset(start), true)
 	case "compact":
 		var keep []string
 		for _, a := range d.CmdArgs {
@@ -117,8 +118,8 @@ func (w *world) setSource(t *testing.T, d *datadriven.TestData) {
 		w.source.topic = types.TopicID{byte(topic)}
 	}
 	if d.MaybeScanArgs(t, "epoch", &epoch); epoch != 0 {
-		w.source.modelLog, w.source.epoch = modelLog{}, types.LeaderEpoch(epoch)
-		w.source.lead(w.source.epoch)
+		w.source.Log, w.source.epoch = modellog.Log{}, types.LeaderEpoch(epoch)
+		w.source.Lead(w.source.epoch)
 	}
 	if d.HasArg("down") || d.HasArg("up") {
 		w.source.down = d.HasArg("down")
@@ -144,16 +145,16 @@ func (w *world) setSource(t *testing.T, d *datadriven.TestData) {
 
 // compact leaves only the named offsets and the last record.
 func (w *world) compact(keep []string) {
-	var left []record
-	for i, r := range w.source.records {
+	var left []modellog.Record
+	for i, r := range w.source.Records {
 		for _, k := range keep {
-			if fmt.Sprint(r.offset) == k {
+			if fmt.Sprint(r.Offset) == k {
 				left = append(left, r)
 			}
 		}
 		_ = i
 	}
-	w.source.records = left
+	w.source.Records = left
 }
 
 func (w *world) event(t *testing.T, d *datadriven.TestData) error {
@@ -207,8 +208,8 @@ func (w *world) verb(t *testing.T, d *datadriven.TestData) error {
 	case "promote":
 		return w.promote(t, d)
 	case "write":
-		w.own.lead(w.rec.LeaderEpoch)
-		w.own.write(w.rec.LeaderEpoch, "b")
+		w.own.Lead(w.rec.LeaderEpoch)
+		w.own.Write(w.rec.LeaderEpoch, "b")
 		return nil
 	default:
 		return fmt.Errorf("unknown verb %s", verb)
@@ -245,7 +246,7 @@ func (w *world) promote(t *testing.T, d *datadriven.TestData) error {
 	fmt.Fprintf(&w.script, "promoted: start %s, epoch %d, last mirrored epoch %d, log end %d, last mirrored offset %d, may be missing %d-%d (known %v)\n",
 		made.StartID, made.PromotedEpoch, made.LastMirroredEpoch, made.LogEnd, LastMirroredOffset(made), from, to, known)
 	w.rec = p.Record
-	w.own.lead(w.rec.LeaderEpoch)
+	w.own.Lead(w.rec.LeaderEpoch)
 	w.show()
 	return nil
 }
@@ -253,10 +254,10 @@ func (w *world) promote(t *testing.T, d *datadriven.TestData) error {
 func (w *world) printState() {
 	s := w.machine.Status(w.now, w.view())
 	fmt.Fprintf(&w.script, "record: %s\n", describe(&w.rec))
-	fmt.Fprintf(&w.script, "source: %v\n", &w.source.modelLog)
-	fmt.Fprintf(&w.script, "own:    %v, history %v\n", &w.own, &w.own.history)
+	fmt.Fprintf(&w.script, "source: %v\n", &w.source.Log)
+	fmt.Fprintf(&w.script, "own:    %v, history %v\n", &w.own, &w.own.History)
 	fmt.Fprintf(&w.script, "status: %s%s, %s, lag %d\n", s.State, spaced(string(s.Reason)), s.Phase, s.Lag.Records)
 	for _, v := range w.vault {
-		fmt.Fprintf(&w.script, "vault:  %s %s\n", v.cause, printRecords(v.records))
+		fmt.Fprintf(&w.script, "vault:  %s %s\n", v.cause, modellog.Print(v.records))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/modellog"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
@@ -98,12 +99,12 @@ func historyOf(t *testing.T, pairs [][2]int64) epoch.History {
 	return h
 }
 
-func (s *vectorSide) log(t *testing.T, start types.Offset) modelLog {
+func (s *vectorSide) log(t *testing.T, start types.Offset) modellog.Log {
 	t.Helper()
-	l := modelLog{start: start, end: s.LogEnd, hw: s.LogEnd, history: historyOf(t, s.History)}
+	l := modellog.Log{Start: start, End: s.LogEnd, HighWatermark: s.LogEnd, History: historyOf(t, s.History)}
 	for _, r := range s.Records {
 		for o := r.From; o < r.To; o++ {
-			l.records = append(l.records, record{o, r.Epoch, r.Origin})
+			l.Records = append(l.Records, modellog.Record{Offset: o, Epoch: r.Epoch, Tag: r.Origin})
 		}
 	}
 	return l
@@ -124,18 +125,18 @@ type resyncExpect struct {
 func resync(t *testing.T, v *lmleVector) {
 	want := expect[resyncExpect](t, v)
 	source, own := v.Source.log(t, v.LogStart), v.Destination.log(t, v.LogStart)
-	cut := own.start
-	if e, ok := own.history.Next(v.LMLE); ok {
+	cut := own.Start
+	if e, ok := own.History.Next(v.LMLE); ok {
 		cut = e.Start
 	} else if v.LMLE >= 0 {
-		cut = own.end
+		cut = own.End
 	}
-	own.cut(cut)
-	own.history.TruncateFromEnd(cut)
+	own.Cut(cut)
+	own.History.TruncateFromEnd(cut)
 	if cut != want.LMLETruncateTo {
 		t.Errorf("cut at %d, want %d", cut, want.LMLETruncateTo)
 	}
-	if diff := cmp.Diff(want.HistoryAfterLMLE, historyPairs(&own.history)); diff != "" {
+	if diff := cmp.Diff(want.HistoryAfterLMLE, historyPairs(&own.History)); diff != "" {
 		t.Errorf("history after the cut: -want +got\n%s", diff)
 	}
 	if !follow(&source, &own) {
@@ -145,7 +146,7 @@ func resync(t *testing.T, v *lmleVector) {
 	if point != want.TruncationPoint || int64(v.Destination.LogEnd-point) != want.RecordsRemoved {
 		t.Errorf("truncated at %d, want %d", point, want.TruncationPoint)
 	}
-	if own.end != want.FinalLogEnd || printRecords(own.records) != printRecords(source.records) {
+	if own.End != want.FinalLogEnd || modellog.Print(own.Records) != modellog.Print(source.Records) {
 		t.Errorf("final log %v, want %v", &own, &source)
 	}
 	withoutCut(t, v, want)
@@ -154,14 +155,14 @@ func resync(t *testing.T, v *lmleVector) {
 // withoutCut shows the damage if step one is left out: the check can fail.
 func withoutCut(t *testing.T, v *lmleVector, want resyncExpect) {
 	source, own := v.Source.log(t, v.LogStart), v.Destination.log(t, v.LogStart)
-	own.history.BecomeFollower(own.end)
+	own.History.BecomeFollower(own.End)
 	if !follow(&source, &own) || want.Stuck {
 		return // Kafka is stuck there; R5's clamp isn't
 	}
 	var diverged []int64
-	for _, r := range own.records {
-		if s, ok := source.at(r.offset); !ok || s != r {
-			diverged = append(diverged, int64(r.offset))
+	for _, r := range own.Records {
+		if s, ok := source.At(r.Offset); !ok || s != r {
+			diverged = append(diverged, int64(r.Offset))
 		}
 	}
 	if len(diverged) != len(want.Without) {
@@ -172,46 +173,46 @@ func withoutCut(t *testing.T, v *lmleVector, want resyncExpect) {
 // pointOfAgreement repeats the two cuts and gives where they end.
 func pointOfAgreement(t *testing.T, v *lmleVector) types.Offset {
 	source, own := v.Source.log(t, v.LogStart), v.Destination.log(t, v.LogStart)
-	if e, ok := own.history.Next(v.LMLE); ok {
-		own.cut(e.Start)
+	if e, ok := own.History.Next(v.LMLE); ok {
+		own.Cut(e.Start)
 	} else if v.LMLE < 0 {
-		own.cut(own.start)
+		own.Cut(own.Start)
 	}
-	lowest := own.end
+	lowest := own.End
 	followFrom(&source, &own, &lowest, false)
 	return lowest
 }
 
 // follow copies source to own with the follower, as its verdicts say.
-func follow(source, own *modelLog) bool {
-	lowest := own.end
+func follow(source, own *modellog.Log) bool {
+	lowest := own.End
 	return followFrom(source, own, &lowest, true)
 }
 
-func followFrom(source, own *modelLog, lowest *types.Offset, data bool) bool {
+func followFrom(source, own *modellog.Log, lowest *types.Offset, data bool) bool {
 	leaderEpoch := types.LeaderEpoch(100)
-	src := modelSource{modelLog: *source, epoch: leaderEpoch}
+	src := modelSource{Log: *source, epoch: leaderEpoch}
 	var f replica.Follower
 	f.Begin(replica.Session{Generation: 1, LeaderEpoch: leaderEpoch, LocalEpoch: leaderEpoch})
 	for range 50 {
-		view := own.view()
+		view := view(own)
 		reply, sent := src.answer(f.Next(&view), 4)
-		reply.LogStart = src.start
+		reply.LogStart = src.Start
 		verdict := f.Receive(&view, reply)
 		switch verdict.Kind {
 		case replica.VerdictCut:
-			own.cut(verdict.At)
-			own.history.TruncateFromEnd(verdict.At)
-			*lowest = min(*lowest, own.end)
+			own.Cut(verdict.At)
+			own.History.TruncateFromEnd(verdict.At)
+			*lowest = min(*lowest, own.End)
 		case replica.VerdictRestart:
-			own.restart(verdict.At)
+			own.Restart(verdict.At)
 			*lowest = verdict.At
 		case replica.VerdictAccept, replica.VerdictVouch:
 			if !data || verdict.Append == 0 {
 				return true
 			}
 			for _, r := range sent[:verdict.Append] {
-				own.append(r)
+				own.Append(r)
 			}
 		default:
 			return false

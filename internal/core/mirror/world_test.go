@@ -5,131 +5,20 @@ import (
 	"slices"
 	"strings"
 
-	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/modellog"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 )
 
-// record is one batch of one record: what lies in a log of the model. The tag
-// stands for the content: the same offset and epoch with another tag are other bytes.
-type record struct {
-	offset types.Offset
-	epoch  types.LeaderEpoch
-	tag    string
-}
-
-// modelLog is a log as core/log keeps it, records and all.
-type modelLog struct {
-	start, end, hw types.Offset
-	history        epoch.History
-	records        []record
-}
-
-func (l *modelLog) view() replica.Log {
-	return replica.Log{LogStart: l.start, LogEnd: l.end, HighWatermark: l.hw, History: l.history.Clone()}
-}
-
-func (l *modelLog) lead(e types.LeaderEpoch) {
-	if _, err := l.history.Assign(e, l.end); err != nil {
-		panic(err)
-	}
-}
-
-func (l *modelLog) write(e types.LeaderEpoch, tag string) {
-	l.records = append(l.records, record{l.end, e, tag})
-	l.end++
-	l.hw = l.end
-}
-
-func (l *modelLog) append(r record) {
-	if r.offset < l.end {
-		panic(fmt.Sprintf("record %d appended at %d", r.offset, l.end))
-	}
-	if _, err := l.history.AppendedBatch(r.epoch, l.end); err != nil {
-		panic(err)
-	}
-	l.records = append(l.records, r)
-	l.end, l.hw = r.offset+1, r.offset+1
-}
-
-// index is the place of the first record at or above o.
-func (l *modelLog) index(o types.Offset) int {
-	i, _ := slices.BinarySearchFunc(l.records, o, func(r record, o types.Offset) int { return int(r.offset - o) })
-	return i
-}
-
-// cut removes records from o on and returns them.
-func (l *modelLog) cut(o types.Offset) []record {
-	i := l.index(o)
-	gone := slices.Clone(l.records[i:])
-	l.records = slices.Clone(l.records[:i])
-	l.end = min(l.end, o)
-	l.start, l.hw = min(l.start, l.end), min(l.hw, l.end)
-	l.history.TruncateFromEnd(o)
-	return gone
-}
-
-func (l *modelLog) restart(at types.Offset) []record {
-	gone := l.records
-	*l = modelLog{start: at, end: at, hw: at}
-	return gone
-}
-
-// raiseStart moves the log start; writable leaders keep an entry at the end (R1).
-func (l *modelLog) raiseStart(o types.Offset, writable bool) []record {
-	i := l.index(o)
-	gone := slices.Clone(l.records[:i])
-	l.records = slices.Clone(l.records[i:])
-	l.start, l.hw = o, max(l.hw, o)
-	if o >= l.end && !writable {
-		l.history.Clear()
-	} else {
-		l.history.TruncateFromStart(o)
-	}
-	return gone
-}
-
-func (l *modelLog) at(o types.Offset) (record, bool) {
-	if i := l.index(o); i < len(l.records) && l.records[i].offset == o {
-		return l.records[i], true
-	}
-	return record{}, false
-}
-
-// String prints runs as the stories do: 0-2@1a 3@2x.
-func (l *modelLog) String() string {
-	s := printRecords(l.records)
-	if s == "" {
-		s = "empty"
-	}
-	if l.start > 0 || len(l.records) == 0 && l.end > 0 {
-		s += fmt.Sprintf(" (start %d, end %d)", l.start, l.end)
-	}
-	return s
-}
-
-func printRecords(records []record) string {
-	var runs []string
-	for i := 0; i < len(records); {
-		j := i
-		for j+1 < len(records) && records[j+1].offset == records[j].offset+1 && records[j+1].epoch == records[i].epoch && records[j+1].tag == records[i].tag {
-			j++
-		}
-		span := fmt.Sprint(records[i].offset)
-		if j > i {
-			span += fmt.Sprintf("-%d", records[j].offset)
-		}
-		runs = append(runs, fmt.Sprintf("%s@%d%s", span, records[i].epoch, records[i].tag))
-		i = j + 1
-	}
-	return strings.Join(runs, " ")
+func view(l *modellog.Log) replica.Log {
+	return replica.Log{LogStart: l.Start, LogEnd: l.End, HighWatermark: l.HighWatermark, History: l.History.Clone()}
 }
 
 // modelSource is the source cluster's partition as its leader answers it.
 type modelSource struct {
-	modelLog
+	modellog.Log
 	cluster   string
 	topic     types.TopicID
 	epoch     types.LeaderEpoch
@@ -141,33 +30,33 @@ type modelSource struct {
 
 // elect makes a leader of the next epoch whose log ends at end: below the present end it is an unclean election.
 func (s *modelSource) elect(e types.LeaderEpoch, end types.Offset) {
-	s.cut(end)
+	s.Cut(end)
 	s.epoch = e
-	s.lead(e)
+	s.Lead(e)
 }
 
 func (s *modelSource) look() Source {
-	v := s.view()
+	v := view(&s.Log)
 	last, _ := v.LastEpoch()
-	return Source{ClusterID: s.cluster, TopicID: s.topic, LeaderEpoch: s.epoch, LogStart: s.start, LogEnd: s.end,
+	return Source{ClusterID: s.cluster, TopicID: s.topic, LeaderEpoch: s.epoch, LogStart: s.Start, LogEnd: s.End,
 		Timelines: s.timelines, IsMirror: s.isMirror, LastEpoch: last, Path: s.path}
 }
 
 // answer is the reply to a fetch as H2's log and R5 give it, at most most records.
-func (s *modelSource) answer(r replica.Request, most int) (replica.Reply, []record) {
-	v := s.view()
+func (s *modelSource) answer(r replica.Request, most int) (replica.Reply, []modellog.Record) {
+	v := view(&s.Log)
 	a := replica.AnswerRequest(&v, s.epoch, r)
-	reply := replica.Reply{To: r, Kind: a.Kind, Diverging: a.Diverging, LogStart: s.start, HighWatermark: s.hw}
+	reply := replica.Reply{To: r, Kind: a.Kind, Diverging: a.Diverging, LogStart: s.Start, HighWatermark: s.End}
 	if a.Kind == replica.AnswerOutOfRange {
 		reply.LogStart = types.NoOffset // as Kafka
 	}
 	if a.Kind != replica.AnswerData {
 		return reply, nil
 	}
-	i := s.index(r.Offset)
-	sent := s.records[i:min(len(s.records), i+most)]
+	i := s.Index(r.Offset)
+	sent := s.Records[i:min(len(s.Records), i+most)]
 	for _, r := range sent {
-		reply.Batches = append(reply.Batches, replica.Batch{Base: r.offset, Next: r.offset + 1, Epoch: r.epoch})
+		reply.Batches = append(reply.Batches, replica.Batch{Base: r.Offset, Next: r.Offset + 1, Epoch: r.Epoch})
 	}
 	return reply, slices.Clone(sent)
 }
@@ -175,13 +64,13 @@ func (s *modelSource) answer(r replica.Request, most int) (replica.Reply, []reco
 // vaulted is what one cut sent to the vault.
 type vaulted struct {
 	cause   Cause
-	records []record
+	records []modellog.Record
 }
 
 // world is one source, one mirrored partition on one broker, and the driver between them.
 type world struct {
 	source  modelSource
-	own     modelLog
+	own     modellog.Log
 	point   timeline.Checkpoint
 	hasPt   bool
 	rec     meta.PartitionRecord
@@ -191,8 +80,8 @@ type world struct {
 
 	now     types.Millis
 	vault   []vaulted
-	pending []Effect // asking effects not answered yet
-	reply   []record // of the fetch being answered
+	pending []Effect          // asking effects not answered yet
+	reply   []modellog.Record // of the fetch being answered
 	replyOf Ticket
 	batch   int // records per fetch
 
@@ -210,14 +99,14 @@ type world struct {
 func newWorld(p Policy) *world {
 	w := &world{policy: p, batch: 3, fetched: true, machine: New(p)}
 	w.source = modelSource{cluster: "A", topic: p.TopicID, epoch: 1}
-	w.source.lead(1)
+	w.source.Lead(1)
 	w.rec = meta.PartitionRecord{Replicas: []types.BrokerID{p.Me}, ISR: []meta.ISRMember{{ID: p.Me, BrokerEpoch: p.BrokerEpoch}},
 		Leader: p.Me, LeaderBrokerEpoch: p.BrokerEpoch, MinISR: 1, Mirror: NewMirrored("standby", "s1")}
 	return w
 }
 
 func (w *world) view() *Own {
-	return &Own{Log: w.own.view(), Checkpoint: w.point, HasCheckpoint: w.hasPt}
+	return &Own{Log: view(&w.own), Checkpoint: w.point, HasCheckpoint: w.hasPt}
 }
 
 // step gives one event to the machine and carries the effects out, as far as
@@ -285,11 +174,11 @@ func (w *world) carryOut(t Ticket, group []Effect) Effect {
 		}
 		switch e := e.(type) {
 		case Cut:
-			w.keep(e.Cause, w.own.cut(e.At))
+			w.keep(e.Cause, w.own.Cut(e.At))
 		case Restart:
-			w.keep(e.Cause, w.own.restart(e.At))
+			w.keep(e.Cause, w.own.Restart(e.At))
 		case RaiseLogStart:
-			gone := w.own.raiseStart(e.At, false)
+			gone := w.own.RaiseStart(e.At, false)
 			if !e.Vouched {
 				w.keep(CauseLogStart, gone)
 			}
@@ -298,17 +187,18 @@ func (w *world) carryOut(t Ticket, group []Effect) Effect {
 		case Append:
 			w.forgot = false
 			for _, r := range w.reply[:e.Batches] {
-				if r.epoch > e.MaxEpoch {
-					w.fail("batch of epoch %d appended above %d", r.epoch, e.MaxEpoch)
+				if r.Epoch > e.MaxEpoch {
+					w.fail("batch of epoch %d appended above %d", r.Epoch, e.MaxEpoch)
 				}
-				w.own.append(r)
+				w.own.Append(r)
 			}
+			w.own.HighWatermark = w.own.End
 		}
 	}
 	return done{t, ""}
 }
 
-func (w *world) keep(c Cause, gone []record) {
+func (w *world) keep(c Cause, gone []modellog.Record) {
 	if len(gone) > 0 {
 		w.vault = append(w.vault, vaulted{c, gone})
 	}
@@ -353,7 +243,7 @@ func (w *world) answerNext(idleToo bool) bool {
 	case Fetch:
 		w.answerFetch(e)
 	case AskVouch:
-		v := w.source.view()
+		v := view(&w.source.Log)
 		a := replica.AnswerRequest(&v, w.source.epoch, replica.Request{Offset: e.Offset, LastEpoch: e.Epoch, LeaderEpoch: -1})
 		w.step(Vouched{Ticket: e.Ticket, Yes: a.Vouched})
 	case Probe:
@@ -379,7 +269,7 @@ func (w *world) isIdle(f Fetch) bool {
 		return false
 	}
 	reply, _ := w.source.answer(f.Request, 1)
-	return reply.Kind == replica.AnswerData && len(reply.Batches) == 0 && reply.LogStart <= w.own.start
+	return reply.Kind == replica.AnswerData && len(reply.Batches) == 0 && reply.LogStart <= w.own.Start
 }
 
 func (w *world) answerFetch(e Fetch) {
@@ -391,11 +281,11 @@ func (w *world) answerFetch(e Fetch) {
 	w.deliver(e, reply, sent)
 }
 
-func (w *world) deliver(e Fetch, reply replica.Reply, sent []record) {
+func (w *world) deliver(e Fetch, reply replica.Reply, sent []modellog.Record) {
 	w.reply, w.replyOf = sent, e.Ticket
-	before := w.own.end
-	w.step(Fetched{Ticket: e.Ticket, Reply: reply, Bytes: 100 * len(sent), SourceEnd: w.source.end})
-	if w.own.end > before && w.onFetch != nil {
+	before := w.own.End
+	w.step(Fetched{Ticket: e.Ticket, Reply: reply, Bytes: 100 * len(sent), SourceEnd: w.source.End})
+	if w.own.End > before && w.onFetch != nil {
 		if err := w.onFetch(reply); err != nil {
 			w.fail("%v", err)
 		}
@@ -404,13 +294,13 @@ func (w *world) deliver(e Fetch, reply replica.Reply, sent []record) {
 
 // probe compares the last own record below with the source's.
 func (w *world) probe(e Probe) Probed {
-	i := w.own.index(e.Below)
+	i := w.own.Index(e.Below)
 	if i == 0 {
 		return Probed{Ticket: e.Ticket, Result: ProbeMissing}
 	}
-	ours := w.own.records[i-1]
-	p := Probed{Ticket: e.Ticket, Base: ours.offset, Last: ours.offset}
-	theirs, ok := w.source.at(ours.offset)
+	ours := w.own.Records[i-1]
+	p := Probed{Ticket: e.Ticket, Base: ours.Offset, Last: ours.Offset}
+	theirs, ok := w.source.At(ours.Offset)
 	switch {
 	case w.probeLie:
 		w.probeLie, p.Result = false, ProbeDifferent
