@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -453,6 +454,32 @@ func TestMetadataThatWentBackServesNothing(t *testing.T) {
 	wantCode(t, "append with a record that went back", err, wire.ErrNotLeaderOrFollower)
 	if end := logEnd(t, p); end != 3 {
 		t.Errorf("log end %d: something was cut", end)
+	}
+}
+
+func TestCompactionRunsByTheClock(t *testing.T) {
+	b := newWorld(t, "log.cleaner.backoff.ms=10").open()
+	createTopic(t, b, "c", 1, "cleanup.policy", "compact", "segment.bytes", "300", "min.cleanable.dirty.ratio", "0")
+	p := mustPartition(t, b, "c", 0)
+	for i := range 30 {
+		bld := batch.NewBuilder(batch.BuilderOptions{})
+		bld.Append(types.Millis(time.Now().UnixMilli()), []byte("key"), fmt.Append(nil, i))
+		raw, err := bld.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Append(testContext(t), raw, api.AppendRequest{Acks: 1, LeaderEpoch: types.NoLeaderEpoch}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, _ := p.View()
+	eventually(t, "older values of the key go", func() bool { v, _ := p.View(); return v.Size < before.Size/3 })
+	v, _ := p.View()
+	if v.LogEnd != 30 || v.LogStart != 0 {
+		t.Errorf("compaction moved the log to [%d, %d)", v.LogStart, v.LogEnd)
+	}
+	if r, err := read(p, 0); err != nil || r.Bytes == 0 {
+		t.Errorf("read after compaction: %+v, %v", r, err)
 	}
 }
 

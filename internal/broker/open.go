@@ -23,7 +23,7 @@ func (p *Partition) open(topic config.Topic) {
 	p.dir.opening <- struct{}{}
 	defer func() { <-p.dir.opening }()
 	p.topic = topic
-	p.flushMs.Store(int64(zeroIfNever(topic.FlushMs)))
+	p.setChoreFlags()
 	l, rec, err := log.Open(p.logOptions(topic))
 	if errors.Is(err, log.ErrTopicID) {
 		// A deletion that a crash interrupted left the folder of an older topic of this name.

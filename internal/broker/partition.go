@@ -50,6 +50,7 @@ type Partition struct {
 	// flush.ms of the topic, and when unsynced records were first seen (Unix
 	// milliseconds, 0: there are none).
 	flushMs, unsyncedSince atomic.Int64
+	compacts               atomic.Bool // cleanup.policy has compact
 
 	// The rest belongs to the shard.
 

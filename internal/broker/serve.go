@@ -23,7 +23,7 @@ func (p *Partition) shown(rec *meta.PartitionRecord, rev meta.Revision, topic co
 	if p.topic != topic {
 		p.topic = topic
 		p.log.UpdateConfig(logConfig(topic))
-		p.flushMs.Store(int64(zeroIfNever(topic.FlushMs)))
+		p.setChoreFlags()
 	}
 	if changed {
 		p.abandon(errNotLeader(fmt.Sprintf("%s has a new leader epoch", p.tp)))
