@@ -76,9 +76,3 @@ func (t *Table) Describe(id string) Description {
 	}
 	return d
 }
-
-// HasMembers reports whether the group has members here, or ids given to members to be.
-func (t *Table) HasMembers(id string) bool {
-	g := t.group(id)
-	return g != nil && (len(g.members) > 0 || len(g.pendingJoin) > 0)
-}

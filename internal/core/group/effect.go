@@ -8,15 +8,35 @@ import "tidemark/internal/core/types"
 // batch each; their completions come back, in that order, as Appended events.
 // Replies may be sent at once: whatever must be durable before its answer is
 // answered by the step that takes the Appended event.
+//
+// Notes are for the operator's log; nothing depends on them.
 type Effects struct {
 	Appends []Append
 	Replies []Reply
+	Notes   []Note
+}
+
+// Note tells of a step in a group's life.
+type Note struct {
+	Group      string
+	What       string
+	MemberID   string // empty if it isn't about one member
+	State      State
+	Generation int32
+	Members    int
+}
+
+func (e *Effects) note(g *group, memberID, what string) {
+	e.Notes = append(e.Notes, Note{
+		Group: g.id, What: what, MemberID: memberID, State: g.state, Generation: g.generation, Members: len(g.members),
+	})
 }
 
 // Reset empties the effects and keeps the memory.
 func (e *Effects) Reset() {
 	e.Appends = e.Appends[:0]
 	e.Replies = e.Replies[:0]
+	e.Notes = e.Notes[:0]
 }
 
 func (e *Effects) reply(id RequestID, r Response) {

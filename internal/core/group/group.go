@@ -101,7 +101,7 @@ func (g *group) setState(s State, wall types.Millis) {
 func (g *group) wakeAt(at types.Millis) {
 	if at != 0 && (g.wake == 0 || at < g.wake) {
 		g.wake = at
-		g.timers.wakeAt(g, at)
+		g.timers.push(g)
 	}
 }
 
@@ -109,7 +109,6 @@ func (g *group) wakeAt(at types.Millis) {
 // enough to do so when the old one has passed.
 func (g *group) rest() {
 	g.wake = 0
-	delete(g.timers.active, g.id)
 	g.wakeAt(g.joinDeadline)
 	g.wakeAt(g.syncDeadline)
 	for _, at := range g.pendingJoin {

@@ -199,6 +199,7 @@ func (t *Table) takeOver(g *group, old *member, now types.Millis, ev Join, out *
 		g.leader = m.id
 	}
 	m.describe(ev)
+	out.note(g, m.id, "static member came back with a new id")
 
 	if g.state == Stable && g.selectProtocol() == g.protocol && g.sameSubscription(&before, m) {
 		g.keepAlive(m, now)

@@ -110,6 +110,7 @@ func (t *Table) assignmentWritten(g *group, generation int32, assignments map[st
 		}
 	}
 	g.setState(Stable, t.wall(now))
+	out.note(g, "", "group is stable")
 }
 
 // groupWriteFailed is what members are told when the log refused a group's
@@ -181,6 +182,7 @@ func (t *Table) leave(now types.Millis, ev Leave, out *Effects) {
 		codes[i] = code
 		if code == None {
 			g.remove(m, UnknownMemberID, out)
+			out.note(g, m.id, "member left")
 			left = true
 		}
 	}

@@ -37,6 +37,7 @@ func (t *Table) prepareRebalance(g *group, now types.Millis, out *Effects) {
 	g.syncWrite = 0
 	g.initial = g.state == Empty
 	g.setState(PreparingRebalance, t.wall(now))
+	out.note(g, "", "group rebalances")
 	timeout := g.rebalanceTimeout()
 	if g.initial && t.cfg.InitialRebalanceDelay > 0 {
 		g.newcomer = false
@@ -83,6 +84,7 @@ func (t *Table) completeJoin(g *group, now types.Millis, out *Effects) {
 	for _, m := range g.inOrder() {
 		if m.joining == NoRequest && m.instance == "" {
 			g.remove(m, UnknownMemberID, out)
+			out.note(g, m.id, "member didn't join again in time")
 		}
 	}
 	if len(g.members) > 0 && !g.electJoinedLeader() {
@@ -133,6 +135,7 @@ func (t *Table) becomeEmpty(g *group, now types.Millis, out *Effects) {
 		g.topics = map[string]struct{}{}
 	}
 	g.setState(Empty, t.wall(now))
+	out.note(g, "", "group is empty")
 	g.persisted = true
 	// A failed write is made good by the next one: an older record names
 	// members whose sessions then end after a reload.
@@ -173,6 +176,7 @@ func (t *Table) expire(g *group, now types.Millis, out *Effects) {
 	for _, m := range g.inOrder() {
 		if m.deadline != 0 && m.deadline <= now {
 			g.remove(m, UnknownMemberID, out)
+			out.note(g, m.id, "member's session ended")
 			stale = true
 		}
 	}
@@ -195,6 +199,7 @@ func (t *Table) expireSync(g *group, now types.Millis, out *Effects) {
 	for _, m := range g.inOrder() {
 		if _, missing := g.pendingSync[m.id]; missing {
 			g.remove(m, UnknownMemberID, out)
+			out.note(g, m.id, "member didn't ask for its assignment in time")
 			left = true
 		}
 	}

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -37,31 +38,6 @@ type Table struct {
 	closing ErrorCode
 }
 
-// timers know which groups have a deadline, so that the many groups that are
-// only offsets cost nothing when time passes.
-type timers struct {
-	active map[string]*group
-	// soonest is at or before the wake of every active group; 0 if there is none.
-	soonest types.Millis
-}
-
-func (t *timers) wakeAt(g *group, at types.Millis) {
-	t.active[g.id] = g
-	if t.soonest == 0 || at < t.soonest {
-		t.soonest = at
-	}
-}
-
-// rest computes soonest anew.
-func (t *timers) rest() {
-	t.soonest = 0
-	for _, g := range t.active {
-		if t.soonest == 0 || g.wake < t.soonest {
-			t.soonest = g.wake
-		}
-	}
-}
-
 // write is an append whose completion is awaited. done gets None or the failure.
 type write struct {
 	token Token
@@ -70,11 +46,8 @@ type write struct {
 
 // NewTable gives an empty table.
 func NewTable(cfg Config) *Table {
-	return &Table{cfg: cfg, groups: map[string]*group{}, timers: timers{active: map[string]*group{}}}
+	return &Table{cfg: cfg, groups: map[string]*group{}}
 }
-
-// SetConfig changes the configuration for what happens from now on.
-func (t *Table) SetConfig(cfg Config) { t.cfg = cfg }
 
 // SetWall says how far the wall clock is ahead of the time that steps are
 // given. Steps' time must not jump, as it ends sessions; what goes into records
@@ -126,9 +99,7 @@ func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
 
 // Deadline gives the time by which a Tick is due, and false if none is.
 // It may be early: a Tick that finds nothing due does nothing.
-func (t *Table) Deadline() (types.Millis, bool) {
-	return t.timers.soonest, t.timers.soonest != 0
-}
+func (t *Table) Deadline() (types.Millis, bool) { return t.timers.next() }
 
 // Pending gives the number of appends whose completion is awaited.
 func (t *Table) Pending() int { return len(t.writes) }
@@ -162,8 +133,7 @@ func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
 	}
 	t.unpark(now, code, out)
 	clear(t.groups)
-	clear(t.timers.active)
-	t.timers.soonest = 0
+	t.timers = nil
 	// The writes' completions may have asked for more; nobody carries them out.
 	t.writes = nil
 	out.Appends = out.Appends[:0]
@@ -182,21 +152,22 @@ func (t *Table) unpark(now types.Millis, code ErrorCode, out *Effects) {
 }
 
 func (t *Table) tick(now types.Millis, out *Effects) {
-	var due []string
-	for id, g := range t.timers.active {
-		if g.wake <= now {
-			due = append(due, id)
+	var due []*group
+	for {
+		g := t.timers.due(now)
+		if g == nil {
+			break
+		}
+		if t.groups[g.id] == g {
+			due = append(due, g)
 		}
 	}
-	slices.Sort(due)
-	for _, id := range due {
-		if g := t.groups[id]; g != nil {
-			t.expire(g, now, out)
-			g.rest()
-			t.settle(id)
-		}
+	slices.SortFunc(due, func(a, b *group) int { return cmp.Compare(a.id, b.id) })
+	for _, g := range due {
+		t.expire(g, now, out)
+		g.rest()
+		t.settle(g.id)
 	}
-	t.timers.rest()
 }
 
 // group gives a group that exists and isn't being deleted.
@@ -232,5 +203,5 @@ func (t *Table) drop(g *group) {
 	// Invariant I-77: a group that is taken out is the one that is in.
 	assert.That(t.groups[g.id] == g, "I-77: group %q is dropped twice", g.id)
 	delete(t.groups, g.id)
-	delete(t.timers.active, g.id)
+	g.wake = 0 // what timers still hold of it is stale
 }

@@ -5,14 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/embed"
 	"tidemark/internal/metastore/storetest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func start(t *testing.T, o embed.Options) *embed.Server {
 	t.Helper()

@@ -14,8 +14,10 @@ import (
 // etcd. A nil logger drops everything.
 func Logger(logger *slog.Logger) *zap.Logger {
 	if logger == nil {
-		return zap.NewNop()
+		logger = slog.New(slog.DiscardHandler)
 	}
+	// Where etcd would end the process, it panics: a start can turn that into an
+	// error, and a crash later at least has a trace.
 	return zap.New(&slogCore{logger: logger}, zap.WithFatalHook(zapcore.WriteThenPanic))
 }
 

@@ -1,0 +1,44 @@
+package etcd_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"tidemark/internal/metastore/etcd"
+)
+
+func TestLogger(t *testing.T) {
+	var out bytes.Buffer
+	log := etcd.Logger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})))
+	f := func(say func(), want string) {
+		t.Helper()
+		out.Reset()
+		say()
+		got := out.String()
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("logged %q, want %q", got, want)
+		}
+	}
+	f(func() { log.Info("chatter") }, "")
+	f(func() { log.Debug("chatter") }, "")
+	f(func() { log.Warn("slow disk", zap.Int("ms", 7)) }, `level=WARN msg="etcd: slow disk" ms=7`)
+	f(func() { log.Error("bad", zap.Error(errors.New("torn"))) }, `level=ERROR msg="etcd: bad" error=torn`)
+	f(func() { log.Error("stopping", zap.Error(errors.New("etcdserver: server closed"))) }, "")
+	f(func() { log.With(zap.String("member", "m")).Warn("x") }, "member=m")
+
+	for _, quiet := range []*zap.Logger{log, etcd.Logger(nil)} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a fatal message would have ended the process")
+				}
+			}()
+			quiet.Fatal("disk failed")
+		}()
+	}
+}
