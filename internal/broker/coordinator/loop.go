@@ -234,6 +234,9 @@ func (l *loop) take(t task) {
 // carryOut sends the replies and hands the appends to the writer.
 func (l *loop) carryOut() {
 	l.reply()
+	for _, n := range l.effects.Notes {
+		l.logger.Info(n.What, "group", n.Group, "member", n.MemberID, "state", n.State, "generation", n.Generation, "members", n.Members)
+	}
 	for _, a := range l.effects.Appends {
 		l.queue = append(l.queue, encode(a, l.clock.wall()))
 	}

@@ -2,6 +2,7 @@ package group
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -267,10 +268,30 @@ func (w *walk) checkGroup(id string, g *group) {
 	if g.state == PreparingRebalance && g.joinDeadline == 0 {
 		w.t.Fatalf("I-76: group %s prepares a rebalance without an end", id)
 	}
-	wake := g.wake
-	g.rest()
-	if g.wake != 0 && (wake == 0 || wake > g.wake) {
-		w.t.Fatalf("I-77: group %s wakes at %d, its first deadline is %d", id, wake, g.wake)
+	w.checkTimers(id, g)
+}
+
+// checkTimers holds that no deadline of a group is missed.
+func (w *walk) checkTimers(id string, g *group) {
+	deadlines := []types.Millis{g.joinDeadline, g.syncDeadline}
+	for _, at := range g.pendingJoin {
+		deadlines = append(deadlines, at)
+	}
+	for _, m := range g.members {
+		deadlines = append(deadlines, m.deadline)
+	}
+	for _, at := range deadlines {
+		if at != 0 && (g.wake == 0 || g.wake > at) {
+			w.t.Fatalf("group %s wakes at %d, it has a deadline at %d", id, g.wake, at)
+		}
+	}
+	if g.wake != 0 && !slices.ContainsFunc(w.table.timers, func(e timer) bool { return e.g == g && e.at == g.wake }) {
+		w.t.Fatalf("group %s wakes at %d, the timers don't know", id, g.wake)
+	}
+	for i, e := range w.table.timers {
+		if parent := w.table.timers[max(i-1, 0)/2]; parent.at > e.at {
+			w.t.Fatalf("timers out of order: %d above %d", parent.at, e.at)
+		}
 	}
 }
 
