@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 )
 
 // ErrVersion is matched by the error of a value whose version this program doesn't know.
@@ -57,7 +56,7 @@ func decode[T any, P interface {
 	if err := dec.Decode(rec); err != nil {
 		return nil, &ValueError{Key: key, Err: fmt.Errorf("%w: %w", ErrValue, err)}
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+	if len(bytes.TrimSpace(data[dec.InputOffset():])) > 0 {
 		return nil, &ValueError{Key: key, Err: fmt.Errorf("%w: something follows the record", ErrValue)}
 	}
 	if err := rec.check(); err != nil {
