@@ -29,6 +29,7 @@ type Log struct {
 	folderChanged bool
 	// unsyncedSnapshots are snapshot files written since the last flush.
 	unsyncedSnapshots []string
+	badSnapshots      []types.Offset // found unreadable since the open began
 	headers           []batch.Header // scratch of an append
 	scratch           batch.Scratch
 	flushing          bool // a FlushJob is under way

@@ -122,7 +122,7 @@ func (p *opening) run() error {
 		l.marks.recovery = l.marks.end
 	}
 	l.settle()
-	l.untouched = p.r.Clean && len(names) > 0 && !p.r.HistoryRebuilt && p.r.IndexesRebuilt == 0
+	l.untouched = p.r.Clean && len(names) > 0 && !p.r.HistoryRebuilt && p.r.IndexesRebuilt == 0 && p.r.SnapshotsDropped == 0
 	return nil
 }
 
@@ -298,6 +298,10 @@ func (p *opening) removeStraySnapshots() error {
 
 // torn reports whether the snapshot at o, which may not have been synced, can't be read.
 func (p *opening) torn(o types.Offset) (bool, error) {
+	if slices.Contains(p.l.badSnapshots, o) {
+		p.r.SnapshotsDropped++
+		return true, nil
+	}
 	if p.r.Clean || o < p.l.o.RecoveryPoint {
 		return false, nil
 	}

@@ -31,7 +31,7 @@ func (l *Log) snapshots() ([]types.Offset, error) {
 
 // producersBelow reads the newest readable snapshot at or below o. Without one
 // the state is empty at the log's first offset: a replay from there on is whole.
-// Unreadable ones are left in place for whoever asks why, and are not used.
+// Unreadable ones are passed over; the next open removes them.
 func (l *Log) producersBelow(o types.Offset) (*txn.State, error) {
 	snaps, err := l.snapshots()
 	if err != nil {
@@ -52,6 +52,7 @@ func (l *Log) producersBelow(o types.Offset) (*txn.State, error) {
 		if err == nil {
 			return state, nil
 		}
+		l.badSnapshots = append(l.badSnapshots, at)
 		l.log.Warn("producer snapshot can't be read and is passed over", "partition", l.o.TopicPartition.String(), "offset", int64(at), "err", err)
 	}
 	return txn.New(min(l.segs[0].base, o)), nil

@@ -357,19 +357,27 @@ func (s *segment) attachIndexes() (ok bool, err error) {
 // maxTsHolds reports whether the batch that the last time index entry names has
 // the timestamp it says (KAFKA-10207: a stale one misleads retention).
 func (s *segment) maxTsHolds() (bool, error) {
+	if s.maxTs < 0 {
+		return true, nil
+	}
 	p := s.look()
 	f, err := p.file()
 	if err != nil {
 		return false, err
 	}
-	defer s.closeFiles() // most sealed segments are never read again
+	size := s.size
+	if s.sealed {
+		defer s.closeFiles() // most sealed segments are never read again
+	} else if size, err = f.Size(); err != nil {
+		return false, err
+	}
 	pos, err := p.floor(s.maxTsLast)
 	if err != nil {
 		return false, err
 	}
-	h, _, ok, err := find(f, pos, s.size, s.maxTsLast)
+	h, _, ok, err := find(f, pos, size, s.maxTsLast)
 	if err == nil {
-		err = noteFirst(s, f, s.size)
+		err = noteFirst(s, f, size)
 	}
 	if isReadError(err) {
 		return false, err
@@ -420,13 +428,18 @@ func (p *opening) loadActive(s *segment) (ok bool, err error) {
 	if n := len(s.entries); n > 0 {
 		pos = int64(s.entries[n-1].pos)
 	}
+	if ok, err = s.maxTsHolds(); !ok || err != nil {
+		return false, err
+	}
 	stamps, interval := s.stamps, 1<<31-1 // nothing new is indexed on this walk
+	newest := types.NoLeaderEpoch
 	w := walk(f, pos, size)
 	defer w.done()
 	for w.next() {
-		if w.h.BaseOffset < s.next || w.h.BaseOffset < s.base {
+		if w.h.BaseOffset < s.next || w.h.BaseOffset < s.base || w.h.PartitionLeaderEpoch < newest {
 			return false, nil
 		}
+		newest = w.h.PartitionLeaderEpoch
 		if n := len(s.entries); n > 0 && w.at == pos && w.h.LastOffset() != s.base+types.Offset(s.entries[n-1].rel) {
 			return false, nil
 		}
@@ -440,9 +453,6 @@ func (p *opening) loadActive(s *segment) (ok bool, err error) {
 	}
 	if n := len(stamps); n > 0 && s.base+types.Offset(stamps[n-1].rel) >= s.next {
 		return false, nil
-	}
-	if err := noteFirst(s, f, size); err != nil {
-		return false, err
 	}
 	s.aborted, err = loadAborted(l.fs, s.path(txnSuffix), s.next)
 	s.created = l.now()

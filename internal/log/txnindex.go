@@ -47,7 +47,7 @@ func decodeAborted(b []byte, end types.Offset) ([]txn.Aborted, error) {
 			LastOffset:  types.Offset(binary.BigEndian.Uint64(b[18:])),
 			LastStable:  types.Offset(binary.BigEndian.Uint64(b[26:])),
 		}
-		if a.ProducerID < 0 || a.FirstOffset < 0 || a.FirstOffset > a.LastOffset || a.LastOffset >= end || a.LastStable < 0 {
+		if a.ProducerID < 0 || a.FirstOffset < 0 || a.FirstOffset >= a.LastOffset || a.LastOffset >= end || a.LastStable < 0 || a.LastStable > a.LastOffset+1 {
 			return out, fmt.Errorf("entry %d: impossible offsets %+v", len(out), a)
 		}
 		if n := len(out); n > 0 && a.LastOffset <= out[n-1].LastOffset {
