@@ -41,7 +41,8 @@ type shard struct {
 	once  sync.Once
 	log   *slog.Logger
 
-	dirty []*Partition // partitions to sync at the end of this round
+	inline bool         // no goroutine: what is sent runs at once (Inline)
+	dirty  []*Partition // partitions to sync at the end of this round
 }
 
 func newShard(l *slog.Logger) *shard {
@@ -54,12 +55,21 @@ func newShardSized(l *slog.Logger, events int) *shard {
 	return s
 }
 
+// newInlineShard makes a shard that runs what is sent to it on the sender's goroutine.
+func newInlineShard(l *slog.Logger) *shard {
+	return &shard{inline: true, stop: make(chan struct{}), done: make(chan struct{}), log: l}
+}
+
 // send queues an event, waiting for room. After an error the event will never run.
 func (s *shard) send(ctx context.Context, e event) error {
 	select {
 	case <-s.stop:
 		return errStopped
 	default:
+	}
+	if s.inline {
+		s.round(e)
+		return nil
 	}
 	select {
 	case s.queue <- e:
@@ -136,6 +146,10 @@ func (s *shard) handle(e event) {
 
 // guard runs f and takes the partition offline if it panics.
 func (s *shard) guard(p *Partition, f func()) {
+	if s.inline {
+		f()
+		return
+	}
 	defer func() {
 		r := recover()
 		if r == nil {

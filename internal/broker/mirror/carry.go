@@ -75,6 +75,11 @@ func (c *copier) onLog(o Owned, e core.Effect, checkpoint []byte) error {
 		if e.Cause == core.CauseTimeline {
 			reason.Timelines = checkpoint
 		}
+		if c.rules.CheckpointBeforeCut && checkpoint != nil {
+			if err := o.Log().SetTimelineCheckpoint(checkpoint); err != nil {
+				return err
+			}
+		}
 		if e.MayDrop {
 			reason.LeaderHighWatermark = e.At
 		}

@@ -50,6 +50,7 @@ type copier struct {
 	holding, realigning, lowering bool
 	lowerTo                       types.Offset // where the last cut of this step left the log end
 	lower                         bool         // this step has cut: group offsets are to follow
+	rules                         Rules        // switched off by the simulator alone
 }
 
 // sourceLeader is who led the source partition at the last look.
@@ -110,27 +111,38 @@ func (c *copier) step(ev core.Event, data []byte) {
 	if c.halted.Load() {
 		return
 	}
-	var out []core.Effect
-	var seq uint64
-	lower, lowerTo := false, types.Offset(0)
-	err := c.part.Do(context.Background(), func(o Owned) error {
-		out = c.onShard(o, ev, data)
-		c.seq++
-		seq = c.seq
-		lower, lowerTo = c.lower, c.lowerTo
-		c.lower, c.data = false, nil
-		return nil
-	})
+	st, err := c.stepOnShard(ev, data)
 	if err != nil {
 		c.status.Store(&shown{at: c.now(), offline: err.Error()})
 		return
 	}
-	if lower {
-		c.run.spawn(func() { c.followCut(lowerTo) })
+	if st.lower {
+		c.run.spawn(func() { c.followCut(st.lowerTo) })
 	}
-	for _, e := range out {
-		c.dispatch(e, seq)
+	for _, e := range st.out {
+		c.dispatch(e, st.seq)
 	}
+}
+
+// stepped is what one step leaves to be done outside the shard.
+type stepped struct {
+	out     []core.Effect
+	seq     uint64
+	lower   bool // the step has cut at lowerTo: group offsets are to follow
+	lowerTo types.Offset
+}
+
+// stepOnShard applies an event and carries the log effects out.
+func (c *copier) stepOnShard(ev core.Event, data []byte) (stepped, error) {
+	var st stepped
+	err := c.part.Do(context.Background(), func(o Owned) error {
+		st.out = c.onShard(o, ev, data)
+		c.seq++
+		st.seq, st.lower, st.lowerTo = c.seq, c.lower, c.lowerTo
+		c.lower, c.data = false, nil
+		return nil
+	})
+	return st, err
 }
 
 // followCut brings the groups' committed offsets down to a cut, and only then
@@ -139,6 +151,11 @@ func (c *copier) followCut(end types.Offset) {
 	if !c.run.groups.lower(c.run.ctx, c, end) {
 		return // the run ends; its successor lowers what is left
 	}
+	c.cutFollowed()
+}
+
+// cutFollowed lets clients read again after a cut that the group offsets have followed.
+func (c *copier) cutFollowed() {
 	_ = c.part.Do(context.Background(), func(o Owned) error { // a partition that is gone needs no release
 		c.lowering = false
 		c.release(o)
@@ -195,6 +212,7 @@ func (c *copier) setPolicy(topic config.Topic) {
 		ClusterID: c.run.m.o.Node.ClusterID(), TopicID: c.id.Topic, Me: me.ID, BrokerEpoch: me.Epoch,
 		EpochHeadroom: s.EpochHeadroom, ContinueOverGaps: s.GapPolicy == "continue",
 		Compacted: topic.Compact, DeleteRetention: topic.DeleteRetentionMs, SeenEvery: seenEvery,
+		Rules: c.rules.Core,
 	}
 	switch {
 	case c.machine == nil:

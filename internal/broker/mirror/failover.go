@@ -212,30 +212,13 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 		p.c.halted.Store(true)
 		r.stopFetching(p.c, ^uint64(0))
 	}
+	c := p.c
+	if c == nil {
+		c = &copier{}
+	}
 	var out *awaited
 	err := p.part.Do(ctx, func(o Owned) error {
-		rec, rev := o.Record()
-		if rec == nil || o.Log() == nil {
-			return errors.New("the partition can't be read here")
-		}
-		if !o.Leading() {
-			return errors.New("this node does not lead the partition at the moment")
-		}
-		req := core.PromoteRequest{TimelineID: freshID(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now()}
-		var own core.Own
-		if p.c != nil {
-			p.c.holding = false
-			own = p.c.own(o)
-			if p.c.machine != nil {
-				facts := p.c.machine.Facts()
-				req.Facts = &facts
-			}
-		} else {
-			own = (&copier{}).own(o)
-		}
-		o.Hold(false)
-		req.Own = &own
-		done, err := core.Promote(rec, req)
+		done, rev, err := c.promote(o, core.PromoteRequest{TimelineID: freshID(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now()})
 		if err != nil || done.Outcome == core.AlreadyPromoted {
 			return err
 		}
@@ -243,6 +226,28 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 		return nil
 	})
 	return out, err
+}
+
+// promote computes the promotion on the shard, and says which revision of the
+// record it was made from. Clients are no longer held: what a cut was to take stays.
+func (c *copier) promote(o Owned, req core.PromoteRequest) (core.Promotion, meta.Revision, error) {
+	rec, rev := o.Record()
+	switch {
+	case rec == nil || o.Log() == nil:
+		return core.Promotion{}, 0, errors.New("the partition can't be read here")
+	case !o.Leading():
+		return core.Promotion{}, 0, errors.New("this node does not lead the partition at the moment")
+	}
+	c.holding = false
+	own := c.own(o)
+	if c.machine != nil {
+		facts := c.machine.Facts()
+		req.Facts = &facts
+	}
+	o.Hold(false)
+	req.Own = &own
+	done, err := core.Promote(rec, req)
+	return done, rev, err
 }
 
 // servingPatience is how long a failover waits until promoted partitions answer clients.

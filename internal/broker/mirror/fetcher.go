@@ -324,20 +324,27 @@ func (f *fetcher) answer(w *want, p *source.FetchedPartition, version int16) {
 			return
 		}
 	}
-	ev := core.Fetched{Ticket: t, SourceEnd: reply.HighWatermark}
+	ev, data := withRecords(w.fetch, reply, p.Records)
+	if _, ok := ev.(core.Fetched); ok {
+		c.saw(reply.LogStart, reply.HighWatermark)
+	}
+	c.step(ev, data)
+}
+
+// withRecords completes the event of a reply with the records that came along.
+func withRecords(f core.Fetch, reply replica.Reply, records []byte) (core.Event, []byte) {
+	ev := core.Fetched{Ticket: f.Ticket, SourceEnd: reply.HighWatermark}
 	var data []byte
-	if reply.Kind == replica.AnswerData && !w.fetch.Peek {
+	if reply.Kind == replica.AnswerData && !f.Peek {
 		var err error
-		data, reply.Batches, err = wholeBatches(p.Records)
+		data, reply.Batches, err = wholeBatches(records)
 		if err != nil && len(reply.Batches) == 0 {
-			c.step(core.SourceFailed{Ticket: t, Reason: core.CorruptSource, Detail: fmt.Sprintf("the batch at offset %d: %v", w.fetch.Request.Offset, err)}, nil)
-			return
+			return core.SourceFailed{Ticket: f.Ticket, Reason: core.CorruptSource, Detail: fmt.Sprintf("the batch at offset %d: %v", f.Request.Offset, err)}, nil
 		}
 		ev.Bytes = len(data)
 	}
 	ev.Reply = reply
-	c.saw(reply.LogStart, reply.HighWatermark)
-	c.step(ev, data)
+	return ev, data
 }
 
 // compareByEpochEnd asks OffsetForLeaderEpoch what a Fetch below v12 doesn't say:

@@ -1,0 +1,70 @@
+package broker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/telemetry"
+	"tidemark/internal/vfs"
+)
+
+// Inline is one partition whose shard has no goroutine: what is sent to it runs
+// at once, where it is sent. The simulator drives a node's partitions this way,
+// with every event at a moment of its own choosing; nothing else uses it.
+//
+// A broken invariant panics through to the caller in place of taking the
+// partition offline. log.flush.acks and flush.messages are not for it: they
+// sync on goroutines.
+type Inline struct{ p *Partition }
+
+// InlineOptions are what a partition has of its node and its log dir.
+type InlineOptions struct {
+	Node        types.BrokerID
+	FS          vfs.FS
+	LogDir      string
+	ID          types.TopicID
+	Name        types.TopicPartition
+	Clean       bool // the log dir carried the clean-shutdown mark
+	Checkpoints *log.DirCheckpoints
+	Keeper      log.Keeper
+	Now         func() types.Millis
+	Logger      *slog.Logger
+	Metrics     *telemetry.Metrics
+	// DirFailed is told when the log dir goes offline.
+	DirFailed func(error)
+}
+
+// NewInline makes the partition; Show opens it.
+func NewInline(o InlineOptions) *Inline {
+	env := &environment{
+		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper,
+		background: &sync.WaitGroup{}, ctx: context.Background(),
+	}
+	dir := &logDir{fs: o.FS, path: o.LogDir, clean: o.Clean, checkpoints: o.Checkpoints, opening: make(chan struct{}, 1)}
+	dir.failed = func(_ *logDir, cause error) { o.DirFailed(cause) }
+	return &Inline{p: newPartition(env, newInlineShard(o.Logger), o.ID, o.Name, dir)}
+}
+
+// Show tells the partition what the image says of it, as showPartition does, and
+// opens its log first if need be.
+func (i *Inline) Show(rec *meta.PartitionRecord, rev meta.Revision, topic config.Topic, leading bool) {
+	_ = i.p.shard.send(context.Background(), event{p: i.p, f: func() { // an inline shard takes everything
+		i.p.open(topic)
+		i.p.shown(rec, rev, topic, leading)
+	}})
+}
+
+// Partition is the partition as handlers see it.
+func (i *Inline) Partition() *Partition { return i.p }
+
+// Mirrored is the partition as its mirror sees it.
+func (i *Inline) Mirrored() mirror.Partition { return mirrorPartition{i.p} }
+
+// Close ends the partition as a clean shutdown does.
+func (i *Inline) Close() error { return i.p.close() }
