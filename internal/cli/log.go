@@ -209,7 +209,7 @@ func (c *logVerifyCmd) Run(s Streams) error {
 	}
 	row := verifyRow{Path: c.Path, Segments: len(r.Segments), Problems: []string{}}
 	for _, seg := range r.Segments {
-		row.Batches += seg.Batches
+		row.Batches += int64(seg.Batches)
 		row.Records += seg.Records
 		row.Bytes += int64(seg.Bytes)
 	}
