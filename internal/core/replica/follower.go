@@ -26,8 +26,19 @@ type Session struct {
 	RealignBeforeCut bool
 }
 
+// Rules names rules that a test switches off to see that its checks find it. The
+// zero value has every rule on; nothing but tests sets it.
+type Rules struct {
+	TakeLate           bool // R13: an answer is taken whatever session and offset it was for
+	CutToHighWatermark bool // R13: a divergence cuts to the high watermark
+	OwnEndOnly         bool // R13: a divergence cuts where the answer's epoch ends here, whatever its end there
+	IgnoreDivergence   bool // R13: no epoch comparison
+}
+
 // Follower follows one leader at a time. The zero value follows nobody.
 type Follower struct {
+	Rules Rules // for tests
+
 	session   Session
 	following bool
 	realigned bool // the metadata transaction of R20 has been made for this session
@@ -169,6 +180,9 @@ func (f *Follower) Receive(own *Log, r Reply) Verdict {
 	if v := f.checkCurrent(own, r.To); v.Why != "" {
 		return v
 	}
+	if f.Rules.IgnoreDivergence && r.Kind == AnswerDiverging {
+		r.Kind = AnswerData
+	}
 	switch r.Kind {
 	case AnswerFenced, AnswerUnknownEpoch:
 		return Verdict{Kind: VerdictEnd, Why: r.Kind.String()}
@@ -176,7 +190,7 @@ func (f *Follower) Receive(own *Log, r Reply) Verdict {
 		if f.needsRealign() {
 			return Verdict{Kind: VerdictRealign}
 		}
-		return Verdict{Kind: VerdictCut, At: CutPoint(own, r.Diverging)}
+		return Verdict{Kind: VerdictCut, At: f.cutPoint(own, r.Diverging)}
 	case AnswerOutOfRange:
 		if r.LogStart < 0 {
 			return Verdict{Kind: VerdictEnd, Why: "out of range, and the leader's log start is not known"}
@@ -202,6 +216,8 @@ func (f *Follower) checkCurrent(own *Log, to Request) Verdict {
 	switch e, _ := own.LastEpoch(); {
 	case !f.following:
 		return stale("no session")
+	case f.Rules.TakeLate:
+		return Verdict{}
 	case to.Generation != f.session.Generation:
 		return stale("session %d, now %d", to.Generation, f.session.Generation)
 	case to.LeaderEpoch != f.session.LeaderEpoch:
@@ -220,6 +236,17 @@ func (f *Follower) checkCurrent(own *Log, to Request) Verdict {
 func CutPoint(own *Log, d EpochEnd) types.Offset {
 	_, end := own.History.EndOffsetFor(d.Epoch, own.LogStart, own.LogEnd)
 	return max(min(end, d.End, own.LogEnd), own.LogStart)
+}
+
+func (f *Follower) cutPoint(own *Log, d EpochEnd) types.Offset {
+	switch {
+	case f.Rules.CutToHighWatermark:
+		return max(own.HighWatermark, own.LogStart)
+	case f.Rules.OwnEndOnly:
+		_, end := own.History.EndOffsetFor(d.Epoch, own.LogStart, own.LogEnd)
+		return max(min(end, own.LogEnd), own.LogStart)
+	}
+	return CutPoint(own, d)
 }
 
 // acceptData judges an answer that agrees with the log.
