@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -375,5 +376,39 @@ func TestGroupFindCoordinator(t *testing.T) {
 	}
 	if c := resp.Coordinators[0]; c.ErrorCode != kerr.InvalidRequest.Code || c.ErrorMessage == nil {
 		t.Errorf("a transaction's coordinator: %+v", c)
+	}
+}
+
+// A join that waits for a rebalance doesn't hold up the node's shutdown.
+func TestGroupParkedJoinAtShutdown(t *testing.T) {
+	b := harness.StartBroker(t)
+	warmUp(t, b)
+	join := func(memberID string) *kmsg.JoinGroupRequest {
+		req := kmsg.NewPtrJoinGroupRequest()
+		req.Group, req.MemberID, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = "g", memberID, 60000, 300000
+		req.ProtocolType, req.Protocols = "consumer", []kmsg.JoinGroupRequestProtocol{{Name: "range"}}
+		return req
+	}
+	first, err := join("").RequestWith(harness.Context(t), atVersion(t, b, 11, 3))
+	if err != nil || first.ErrorCode != 0 {
+		t.Fatalf("first join: %+v, %v", first, err)
+	}
+	parked := make(chan *kmsg.JoinGroupResponse, 1)
+	c := atVersion(t, b, 11, 3)
+	go func() {
+		resp, _ := join("").RequestWith(harness.Context(t), c)
+		parked <- resp
+	}()
+	harness.Eventually(t, "the second join waits", func() bool {
+		ids, _ := memberIDs(t, b, "g")
+		return len(ids) == 2
+	})
+	began := time.Now()
+	b.Stop(t)
+	if took := time.Since(began); took > harness.Patience/2 {
+		t.Errorf("the shutdown took %v", took)
+	}
+	if resp := <-parked; resp != nil && resp.ErrorCode != kerr.NotCoordinator.Code {
+		t.Errorf("the waiting join was answered with %+v", resp)
 	}
 }
