@@ -328,11 +328,11 @@ func failoverMessage(image *meta.Image, rec *meta.MirrorRecord, list []Partition
 		default:
 			promoted++
 			lastSeen = max(lastSeen, pr.SrcEndSeenAt)
-			if n := pr.SrcEndLastSeen - pr.LastMirroredOffset - 1; n > 0 {
+			if n := pr.SrcEndLastSeen - pr.LastMirroredOffset; n > 0 {
 				behind++
 				missing += int64(n)
 				lines = append(lines, fmt.Sprintf("%s: taken up to offset %d; the source had records up to %d at %s: up to %d may be missing",
-					name, pr.LastMirroredOffset, pr.SrcEndLastSeen-1, clock(pr.SrcEndSeenAt), n))
+					name, pr.LastMirroredOffset-1, pr.SrcEndLastSeen-1, clock(pr.SrcEndSeenAt), n))
 			}
 		}
 	}

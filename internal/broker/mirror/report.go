@@ -136,7 +136,7 @@ func promotionOf(rec *meta.PartitionRecord) *Promotion {
 	}
 	made := rec.Promotions[n-1]
 	return &Promotion{
-		LastMirroredEpoch: made.LastMirroredEpoch, LastMirroredOffset: made.LogEnd - 1,
+		LastMirroredEpoch: made.LastMirroredEpoch, LastMirroredOffset: made.LogEnd,
 		SrcEndLastSeen: made.SourceEnd, SrcEndSeenAt: made.SourceSeenAt, PromotedEpoch: made.PromotedEpoch,
 	}
 }

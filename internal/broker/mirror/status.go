@@ -63,7 +63,9 @@ type PartitionStatus struct {
 
 // Promotion is what a failover took, and what the source was last seen to have.
 type Promotion struct {
-	LastMirroredEpoch  types.LeaderEpoch `json:"lastMirroredEpoch"`
+	LastMirroredEpoch types.LeaderEpoch `json:"lastMirroredEpoch"`
+	// LastMirroredOffset is where the mirrored records end, exclusive: the log
+	// end that was taken. It compares with SrcEndLastSeen.
 	LastMirroredOffset types.Offset      `json:"lastMirroredOffset"`
 	SrcEndLastSeen     types.Offset      `json:"srcEndLastSeen"`
 	SrcEndSeenAt       types.Millis      `json:"srcEndSeenAt"`
