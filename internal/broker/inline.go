@@ -36,6 +36,7 @@ type InlineOptions struct {
 	Now         func() types.Millis
 	Logger      *slog.Logger
 	Metrics     *telemetry.Metrics
+	Rules       log.Rules
 	// DirFailed is told when the log dir goes offline.
 	DirFailed func(error)
 }
@@ -43,7 +44,7 @@ type InlineOptions struct {
 // NewInline makes the partition; Show opens it.
 func NewInline(o InlineOptions) *Inline {
 	env := &environment{
-		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper,
+		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: o.Rules,
 		background: &sync.WaitGroup{}, ctx: context.Background(),
 	}
 	dir := &logDir{fs: o.FS, path: o.LogDir, clean: o.Clean, checkpoints: o.Checkpoints, opening: make(chan struct{}, 1)}

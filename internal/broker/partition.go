@@ -25,6 +25,7 @@ type environment struct {
 	metrics   *telemetry.Metrics
 	keeper    log.Keeper // the vault; nil drops what cuts remove (tests only)
 	flushAcks bool       // log.flush.acks
+	rules     log.Rules  // switched off by the simulator alone
 	// background counts the goroutines that partitions start; ctx ends when the
 	// node closes.
 	background *sync.WaitGroup

@@ -164,7 +164,11 @@ func (l *Log) AppendAsFollower(raw []byte, maxEpoch types.LeaderEpoch) (Appended
 	l.headers = l.headers[:0]
 	history, changed := *l.history, false
 	accepted := batch.Accept(raw, chain, maxEpoch, func(h *batch.Header, _ []byte, before batch.Chain) error {
-		ch, err := history.AppendedBatch(h.PartitionLeaderEpoch, before.LogEnd)
+		from := before.LogEnd
+		if l.o.Rules.EpochAtBatch {
+			from = h.BaseOffset
+		}
+		ch, err := history.AppendedBatch(h.PartitionLeaderEpoch, from)
 		if err != nil {
 			return err
 		}

@@ -51,8 +51,10 @@ func (l *Log) Cut(o types.Offset, c CutReason) (CutResult, error) {
 	}
 	res.LostTransactions = l.reopened(plan.state)
 	history := l.history.Clone()
-	history.TruncateFromEnd(o)
-	history.TruncateFromEnd(plan.at)
+	if !l.o.Rules.CutKeepsHistory {
+		history.TruncateFromEnd(o)
+		history.TruncateFromEnd(plan.at)
+	}
 	res.EpochsRemoved = l.history.Len() - history.Len()
 	if err := l.carryOut(plan, &history, o, c); err != nil {
 		return res, err

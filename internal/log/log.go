@@ -244,7 +244,7 @@ func (l *Log) BecomeFollower() error {
 	}
 	l.leads = false
 	h := l.history.Clone()
-	if !h.BecomeFollower(l.marks.end) {
+	if l.o.Rules.KeepTrailingEntry || !h.BecomeFollower(l.marks.end) {
 		return nil
 	}
 	if err := l.writeHistory(&h); err != nil {

@@ -41,6 +41,16 @@ type Options struct {
 	// OnOffline is called once, with the cause, when the log goes offline
 	// (DESIGN §3: the whole log directory goes with it). May be nil.
 	OnOffline func(error)
+	// Rules switches rules off; only the simulator sets it.
+	Rules Rules
+}
+
+// Rules names rules that the simulator switches off to see that its checks find
+// it. The zero value has every rule on.
+type Rules struct {
+	EpochAtBatch      bool // R4: a copied epoch's entry starts at its batch and not at the old log end
+	KeepTrailingEntry bool // R3: a follower keeps the entry of its own election without records
+	CutKeepsHistory   bool // R1 step 5: the history is not cut with the log
 }
 
 // Config is the part of a topic's configuration that its log obeys. Names and
