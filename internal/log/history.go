@@ -1,9 +1,7 @@
 package log
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/epoch"
@@ -27,14 +25,16 @@ type epochStep struct {
 // that fails is made anew from all batches.
 func (p *opening) recoverHistory() error {
 	l := p.l
-	h, onDisk, why := p.readHistory()
+	h, onDisk, why, err := p.readHistory()
+	if err != nil {
+		return err
+	}
 	if why == "" {
 		if err := p.extendHistory(&h); err != nil {
 			why = err.Error()
 		}
 	}
 	if why == "" {
-		var err error
 		if why, err = l.disproveHistory(&h); err != nil {
 			return err
 		}
@@ -65,24 +65,21 @@ func (p *opening) recoverHistory() error {
 }
 
 // readHistory reads the checkpoint. onDisk is nil if there is none; why says
-// why it can't be used.
-func (p *opening) readHistory() (h epoch.History, onDisk *epoch.History, why string) {
+// why its content can't be used.
+func (p *opening) readHistory() (h epoch.History, onDisk *epoch.History, why string, err error) {
 	b, err := vfs.ReadFile(p.l.fs, join(p.l.dir, epoch.CheckpointFile), 64<<20)
-	if errors.Is(err, fs.ErrNotExist) {
-		return h, nil, ""
-	}
 	if err != nil {
-		return h, &epoch.History{}, err.Error()
+		return h, nil, "", ignoreAbsent(err)
 	}
 	entries, err := epoch.ParseCheckpoint(b)
-	if err != nil {
-		return h, &epoch.History{}, err.Error()
+	if err == nil {
+		h, err = epoch.FromEntries(entries)
 	}
-	if h, err = epoch.FromEntries(entries); err != nil {
-		return h, &epoch.History{}, err.Error()
+	if err != nil {
+		return h, &epoch.History{}, err.Error(), nil
 	}
 	c := h.Clone()
-	return h, &c, ""
+	return h, &c, "", nil
 }
 
 // extendHistory puts what the walked batches say in place of the checkpoint's
