@@ -269,7 +269,10 @@ func (p *Partition) begin(own *Own, out *Effects) {
 	if p.oweFirstCut(own, out) {
 		return
 	}
-	if p.rec.Mirror.State == meta.MirrorLogAlignment && !p.aligned(out) {
+	if p.rec.Mirror.State == meta.MirrorLogAlignment {
+		if p.aligned(out) {
+			p.propose(ForMirroring, mirroring(p.rec, p.facts), out)
+		}
 		return
 	}
 	if !p.hasSource {
@@ -416,7 +419,7 @@ func (p *Partition) goOn(own *Own, out *Effects) bool {
 		p.fetch(own, out)
 	case ForMirroring:
 		if _, following := p.follower.Session(); !following {
-			return false
+			return false // the end of LOG_ALIGNMENT: the session is still to begin
 		}
 		p.trouble = trouble{}
 		p.fetch(own, out)

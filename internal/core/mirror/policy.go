@@ -23,6 +23,9 @@ type Policy struct {
 	// SeenEvery is how often changed source facts are written to the record, at
 	// least; 0 never.
 	SeenEvery types.Millis
+	// Consented is the start id for which an operator's plan covers what the
+	// adoption takes (R24); empty for none.
+	Consented string
 	// Rules switches rules off in tests.
 	Rules Rules
 }

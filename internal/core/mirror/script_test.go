@@ -22,7 +22,7 @@ func testPolicy() Policy {
 // TestScripts tells a mirror's life: commands move the source and the world,
 // the output is every effect in its order.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		w := newWorld(testPolicy())
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.script.Reset()

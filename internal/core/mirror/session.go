@@ -58,19 +58,32 @@ func (p *Partition) refuse(r Refusal, out *Effects) {
 
 // identify compares who answers with who should (R26). Nothing is touched before.
 func (p *Partition) identify(s Source) trouble {
-	m := p.rec.Mirror
-	seen := max(m.SourceEpochMax, p.facts.LeaderEpoch)
-	switch {
-	case !p.policy.Rules.NoIdentity && m.SourceClusterID != "" && s.ClusterID != "" && s.ClusterID != m.SourceClusterID:
-		return trouble{reason: OtherCluster, detail: fmt.Sprintf("cluster %s answers, this mirror copies from %s", s.ClusterID, m.SourceClusterID)}
-	case !p.policy.Rules.NoIdentity && !s.TopicID.IsZero() && s.TopicID != p.policy.TopicID:
-		return trouble{reason: TopicIDMismatch, detail: fmt.Sprintf("the source's topic has id %s, ours %s: it was deleted and made again", s.TopicID, p.policy.TopicID)}
-	case !p.policy.Rules.NoEpochMemory && s.LeaderEpoch >= 0 && s.LeaderEpoch < seen && isAdopted(p.rec):
-		return trouble{reason: SourceEpochRegressed, detail: fmt.Sprintf("the source shows leader epoch %d, %d was seen", s.LeaderEpoch, seen)}
-	case s.ClusterID == p.policy.ClusterID || slices.Contains(s.Path, p.policy.ClusterID):
-		return trouble{reason: MirrorLoop, detail: "the source copies from this cluster"}
+	r := Identify(p.rec, p.policy, s)
+	if r.Reason == "" && !p.policy.Rules.NoEpochMemory && s.LeaderEpoch >= 0 && s.LeaderEpoch < p.facts.LeaderEpoch && isAdopted(p.rec) {
+		r = regressed(s.LeaderEpoch, p.facts.LeaderEpoch)
 	}
-	return trouble{}
+	return trouble{reason: r.Reason, detail: r.Detail}
+}
+
+// Identify compares a look at a source with what the partition's record knows of
+// it (R26), and refuses a source that copies from this cluster (R25).
+func Identify(rec *meta.PartitionRecord, pol Policy, s Source) Refusal {
+	m := rec.Mirror
+	switch {
+	case !pol.Rules.NoIdentity && m.SourceClusterID != "" && s.ClusterID != "" && s.ClusterID != m.SourceClusterID:
+		return Refusal{OtherCluster, fmt.Sprintf("cluster %s answers, this mirror copies from %s", s.ClusterID, m.SourceClusterID)}
+	case !pol.Rules.NoIdentity && !s.TopicID.IsZero() && s.TopicID != pol.TopicID:
+		return Refusal{TopicIDMismatch, fmt.Sprintf("the source's topic has id %s, ours %s: it was deleted and made again", s.TopicID, pol.TopicID)}
+	case !pol.Rules.NoEpochMemory && s.LeaderEpoch >= 0 && s.LeaderEpoch < m.SourceEpochMax && isAdopted(rec):
+		return regressed(s.LeaderEpoch, m.SourceEpochMax)
+	case s.ClusterID == pol.ClusterID || slices.Contains(s.Path, pol.ClusterID):
+		return Refusal{MirrorLoop, "the source copies from this cluster"}
+	}
+	return Refusal{}
+}
+
+func regressed(shown, seen types.LeaderEpoch) Refusal {
+	return Refusal{SourceEpochRegressed, fmt.Sprintf("the source shows leader epoch %d, %d was seen", shown, seen)}
 }
 
 // listOf is the source's list, its root derived where the source knows none (R16).

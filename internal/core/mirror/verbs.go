@@ -22,6 +22,8 @@ type StartRequest struct {
 	StartID string
 	// Own is the leader's log, to see whether records of its own are there.
 	Own *Own
+	// Consented: an operator's plan covers what the start takes (R24).
+	Consented bool
 }
 
 // NewMirrored is the mirror part of the record of a partition that is made for a
@@ -35,13 +37,12 @@ func NewMirrored(mirror, startID string) *meta.MirrorState {
 
 // Start makes a partition a mirror, or points a mirror elsewhere (R25). What the
 // source says is adopted later, by the leader's machine. One that is writable
-// and holds records is refused with PlanRequired (R24): giving up own records
-// needs a preview's plan, which this release doesn't take.
+// and holds records is refused with PlanRequired unless a preview's plan covers it (R24).
 func Start(rec *meta.PartitionRecord, r StartRequest) (meta.PartitionRecord, error) {
 	if rec.Mirror != nil && !rec.Writable && rec.Mirror.StartID == r.StartID {
 		return *rec, nil
 	}
-	if rec.Writable && !r.Own.IsEmpty() {
+	if rec.Writable && !r.Own.IsEmpty() && !r.Consented {
 		return meta.PartitionRecord{}, &Refusal{PlanRequired, fmt.Sprintf("the partition is writable and holds records %d-%d of its own", r.Own.LogStart, r.Own.LogEnd-1)}
 	}
 	out := rec.Clone()
@@ -50,6 +51,18 @@ func Start(rec *meta.PartitionRecord, r StartRequest) (meta.PartitionRecord, err
 	out.LeaderEpoch++
 	checkChange(rec, &out)
 	return out, nil
+}
+
+// Repoint starts a partition that mirrors, or was never written, in one
+// transaction (R25): it has nothing to fence, so the look at the source and the
+// adoption go together. A refusal changes nothing.
+func Repoint(rec *meta.PartitionRecord, r StartRequest, pol Policy, s Source, now types.Millis) (meta.PartitionRecord, Adoption) {
+	fresh := rec.Clone()
+	fresh.Mirror = NewMirrored(r.Mirror, r.StartID)
+	if refusal := Identify(&fresh, pol, s); refusal.Reason != "" {
+		return *rec, Adoption{Refused: refusal}
+	}
+	return Adopt(&fresh, pol, s, r.Own, now)
 }
 
 // Pause stops the copying; the partition stays read-only.
