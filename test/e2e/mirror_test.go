@@ -145,4 +145,3 @@ func TestMirrorOfAllCodecs(t *testing.T) {
 		t.Errorf("a client could write into a mirror")
 	}
 }
-
