@@ -112,8 +112,7 @@ func TestMirrorOfEverything(t *testing.T) {
 func TestUncleanElectionAtSource(t *testing.T) {
 	ctx := testContext(t, 5*time.Minute)
 	kafka := cluster.Start(t, cluster.Options{Brokers: 2, Props: map[string]string{"unclean.leader.election.enable": "true"}})
-	cl := client(t, kafka.Bootstrap(), kgo.DefaultProduceTopic("unclean"), kgo.RequiredAcks(kgo.LeaderAck()),
-		kgo.DisableIdempotentWrite(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	cl := client(t, kafka.Bootstrap(), kgo.DefaultProduceTopic("unclean"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	createTopic(ctx, t, cl, "unclean", 1, 2, "unclean.leader.election.enable", "true", "min.insync.replicas", "1")
 	standby := startStandby(t, kafka.Bootstrap())
 	write := func(tag string, n int) {
@@ -135,7 +134,7 @@ func TestUncleanElectionAtSource(t *testing.T) {
 		waitISR(ctx, t, cl, "unclean", 2)
 		moveLeader(ctx, t, cl, "unclean", int32(leader))
 		kafka.Kill(follower)
-		write(fmt.Sprint("lost", round), 5)
+		write(fmt.Sprint("lost", round), 5) // acknowledged by all of an ISR of one
 		upTo() // the standby now holds what the source is about to lose
 		kafka.Kill(leader)
 		kafka.Restart(follower)
