@@ -75,6 +75,6 @@ func keysFlush() []key {
 		{name: "log.flush.start.offset.checkpoint.interval.ms", def: "60000", rule: longs(0), bind: func(b *Broker) any { return &b.LogFlushStartCheckpointMs }, doc: "Time between two writes of the log starts."},
 		{name: "log.flush.acks", def: "false", rule: boolean(), bind: func(b *Broker) any { return &b.LogFlushAcks }, own: true, doc: "Whether each acks=all answer waits until its records are synced to disk (group commit)."},
 		{name: "num.recovery.threads.per.data.dir", def: "4", rule: ints(1, 1024), bind: func(b *Broker) any { return &b.NumRecoveryThreadsPerDir }, doc: "Partitions of a folder opened at a time."},
-		{name: "num.shards", def: "16", rule: ints(1, 1024), bind: func(b *Broker) any { return &b.NumShards }, own: true, doc: "Event loops that own partitions."},
+		{name: "num.shards", def: "64", rule: ints(1, 1024), bind: func(b *Broker) any { return &b.NumShards }, own: true, doc: "Event loops that own partitions: as many partitions can wait for the disk at a time, which is what a start and a failover of many partitions do."},
 	}
 }

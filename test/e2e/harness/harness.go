@@ -232,7 +232,7 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 func Logger(t testing.TB) *slog.Logger {
 	w := &lateWriter{t: t}
 	t.Cleanup(w.show)
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
 // lateWriter keeps a log until its test has ended.
