@@ -46,4 +46,5 @@ type Rules struct {
 	NoIdentity    bool // R26: ids are not compared
 	NoEpochMemory bool // R26: a lower source epoch is believed
 	NoGapCheck    bool // R28
+	NoConsent     bool // R24: no plan is asked for
 }

@@ -29,7 +29,7 @@ func Adopt(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, now types.
 		return *rec, refused(CorruptSource, "the source's list ends at epoch %d, above its leader epoch %d", last.FirstEpoch, s.LeaderEpoch)
 	}
 	c := timeline.Compare(rec.Timelines, list)
-	if pol.Consented == "" || pol.Consented != rec.Mirror.StartID {
+	if !pol.Rules.NoConsent && (pol.Consented == "" || pol.Consented != rec.Mirror.StartID) {
 		if r := consent(rec, list, c, own); r.Reason != "" {
 			return *rec, Adoption{Refused: r, Relation: c.Relation.String()}
 		}

@@ -26,6 +26,8 @@ type modelSource struct {
 	isMirror  bool
 	path      []string
 	down      bool
+	limited   bool // it gives records below upto only
+	upto      types.Offset
 }
 
 // elect makes a leader of the next epoch whose log ends at end: below the present end it is an unclean election.
@@ -55,6 +57,9 @@ func (s *modelSource) answer(r replica.Request, most int) (replica.Reply, []mode
 	}
 	i := s.Index(r.Offset)
 	sent := s.Records[i:min(len(s.Records), i+most)]
+	if s.limited {
+		sent = sent[:max(0, min(len(sent), s.Index(s.upto)-i))]
+	}
 	for _, r := range sent {
 		reply.Batches = append(reply.Batches, replica.Batch{Base: r.Offset, Next: r.Offset + 1, Epoch: r.Epoch})
 	}
