@@ -72,6 +72,7 @@ type imageEdit struct {
 	brokers       *edit[types.BrokerID, *Broker]
 	mirrors       *edit[string, *Mirror]
 	brokerConfigs *edit[types.BrokerID, *BrokerConfig]
+	reports       *edit[types.BrokerID, *Report]
 	faults        *edit[string, *ValueError]
 }
 
@@ -86,6 +87,7 @@ func newImageEdit(i *Image) *imageEdit {
 		brokers:       i.brokers.edit(),
 		mirrors:       i.mirrors.edit(),
 		brokerConfigs: i.brokerConfigs.edit(),
+		reports:       i.reports.edit(),
 		faults:        i.faults.edit(),
 	}
 }
@@ -100,6 +102,7 @@ func (e *imageEdit) done(revision Revision) *Image {
 	n.brokers = e.brokers.done()
 	n.mirrors = e.mirrors.done()
 	n.brokerConfigs = e.brokerConfigs.done()
+	n.reports = e.reports.done()
 	n.faults = e.faults.done()
 	return n
 }
@@ -127,6 +130,9 @@ func (e *imageEdit) put(kv KV) {
 	case KeyBrokerConfig:
 		e.touched.brokerConfigs = append(e.touched.brokerConfigs, key.Broker)
 		e.fault(kv.Key, putEntry(e.brokerConfigs, key.Broker, kv, DecodeBrokerConfig))
+	case KeyReport:
+		e.touched.reports = append(e.touched.reports, key.Broker)
+		e.fault(kv.Key, putEntry(e.reports, key.Broker, kv, DecodeReport))
 	case KeyProducerIDs:
 		next, err := nextEntry(e.next.producerIDs, struct{}{}, kv, DecodeProducerIDs)
 		e.next.producerIDs = next
@@ -223,6 +229,9 @@ func (e *imageEdit) delete(name string) {
 	case KeyBrokerConfig:
 		e.touched.brokerConfigs = append(e.touched.brokerConfigs, key.Broker)
 		e.brokerConfigs.remove(key.Broker)
+	case KeyReport:
+		e.touched.reports = append(e.touched.reports, key.Broker)
+		e.reports.remove(key.Broker)
 	case KeyProducerIDs:
 		e.next.producerIDs = nil
 	case KeyController:

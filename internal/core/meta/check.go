@@ -41,6 +41,11 @@ func (r *PartitionRecord) checkReplicas() error {
 	if r.Leader != types.NoBroker && !slices.Contains(r.Replicas, r.Leader) {
 		return fmt.Errorf("leader %d is not a replica", r.Leader)
 	}
+	for i, id := range slices.Concat(r.Adding, r.Removing) {
+		if !slices.Contains(r.Replicas, id) || slices.Contains(slices.Concat(r.Adding, r.Removing)[:i], id) {
+			return fmt.Errorf("replica %d of a reassignment is not a replica or named twice", id)
+		}
+	}
 	seen := make([]types.BrokerID, 0, len(r.Replicas))
 	for _, members := range [][]ISRMember{r.ISR, r.ELR} {
 		for _, m := range members {
@@ -90,6 +95,18 @@ func (r *BrokerRecord) check() error {
 	for _, e := range r.Endpoints {
 		if e.Host == "" || e.Port < 1 || e.Port > 65535 {
 			return fmt.Errorf("endpoint %s %q:%d", e.Listener, e.Host, e.Port)
+		}
+	}
+	return nil
+}
+
+func (r *ReportRecord) check() error {
+	if r.Broker < 0 {
+		return fmt.Errorf("broker id %d", r.Broker)
+	}
+	for _, l := range r.Logs {
+		if l.Topic.IsZero() || l.Partition < 0 || l.LogEnd < 0 {
+			return fmt.Errorf("log of partition %d of topic id %s ends at %d", l.Partition, l.Topic, l.LogEnd)
 		}
 	}
 	return nil

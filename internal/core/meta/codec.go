@@ -118,6 +118,14 @@ func (r BrokerConfigRecord) Encode() []byte { r.V = BrokerConfigVersion; return 
 // Encode writes the record in its current version.
 func (r ProducerIDsRecord) Encode() []byte { r.V = ProducerIDsVersion; return encode(r) }
 
+// Encode writes the record in its current version.
+func (r ReportRecord) Encode() []byte { r.V = ReportVersion; return encode(r) }
+
+// DecodeReport reads the value of a report key.
+func DecodeReport(key string, data []byte) (*ReportRecord, error) {
+	return decode[ReportRecord](key, data, ReportVersion)
+}
+
 // DecodePartition reads the value of a partition key.
 func DecodePartition(key string, data []byte) (*PartitionRecord, error) {
 	return decode[PartitionRecord](key, data, PartitionVersion)

@@ -33,6 +33,7 @@ type Delta struct {
 	Mirrors    []Change[Mirror]
 	// BrokerConfigs changed; id NoBroker is the default of all brokers.
 	BrokerConfigs []Change[BrokerConfig]
+	Reports       []Change[Report]
 	// ProducerIDs, Controller and Cluster tell whether those single records changed.
 	ProducerIDs, Controller, Cluster bool
 }
@@ -40,7 +41,7 @@ type Delta struct {
 // IsEmpty reports whether the images differ only in their revision.
 func (d *Delta) IsEmpty() bool {
 	return len(d.Topics) == 0 && len(d.Partitions) == 0 && len(d.Brokers) == 0 && len(d.Mirrors) == 0 &&
-		len(d.BrokerConfigs) == 0 && !d.ProducerIDs && !d.Controller && !d.Cluster
+		len(d.BrokerConfigs) == 0 && len(d.Reports) == 0 && !d.ProducerIDs && !d.Controller && !d.Cluster
 }
 
 // touched lists what may differ; an id may be named more than once.
@@ -50,6 +51,7 @@ type touched struct {
 	brokers       []types.BrokerID
 	mirrors       []string
 	brokerConfigs []types.BrokerID
+	reports       []types.BrokerID
 }
 
 func unique[T any](ids []T, compare func(a, b T) int) []T {
@@ -74,6 +76,7 @@ func touchedByEither(a, b *Image) touched {
 		brokers:       keysOf(nil, a.brokers, b.brokers),
 		mirrors:       keysOf(nil, a.mirrors, b.mirrors),
 		brokerConfigs: keysOf(nil, a.brokerConfigs, b.brokerConfigs),
+		reports:       keysOf(nil, a.reports, b.reports),
 	}
 }
 
@@ -85,6 +88,7 @@ func diff(old, next *Image, t touched) Delta {
 		Brokers:       changes(unique(t.brokers, cmp.Compare), old.Broker, next.Broker),
 		Mirrors:       changes(unique(t.mirrors, strings.Compare), old.Mirror, next.Mirror),
 		BrokerConfigs: changes(unique(t.brokerConfigs, cmp.Compare), old.BrokerConfig, next.BrokerConfig),
+		Reports:       changes(unique(t.reports, cmp.Compare), old.Report, next.Report),
 		ProducerIDs:   entryDiffers(old.producerIDs, next.producerIDs),
 		Controller:    entryDiffers(old.controller, next.controller),
 		Cluster:       entryDiffers(old.cluster, next.cluster),

@@ -56,6 +56,9 @@ func Describe(i *Image, prefix string) Description {
 	addSingle(d, i.keys.ProducerIDs(), i.producerIDs, func(r *ProducerIDsRecord) string {
 		return fmt.Sprintf("range %d, next %d, last taken by broker %d", r.High, r.Next, r.Broker)
 	})
+	for id, e := range i.reports.all() {
+		add(d, i.keys.Report(id), e, func(r *ReportRecord) string { return fmt.Sprintf("%d logs, epoch %d", len(r.Logs), r.BrokerEpoch) })
+	}
 	for id, e := range i.topics.all() {
 		add(d, i.keys.Topic(id), e, summarizeTopic)
 	}

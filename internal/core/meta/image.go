@@ -45,6 +45,7 @@ type (
 	Broker       = Entry[types.BrokerID, BrokerRecord]
 	Mirror       = Entry[string, MirrorRecord]
 	BrokerConfig = Entry[types.BrokerID, BrokerConfigRecord]
+	Report       = Entry[types.BrokerID, ReportRecord]
 	ProducerIDs  = Entry[struct{}, ProducerIDsRecord]
 	Controller   = Entry[struct{}, ControllerRecord]
 	Cluster      = Entry[struct{}, ClusterRecord]
@@ -65,6 +66,7 @@ type Image struct {
 	brokers       tree[types.BrokerID, *Broker]
 	mirrors       tree[string, *Mirror]
 	brokerConfigs tree[types.BrokerID, *BrokerConfig]
+	reports       tree[types.BrokerID, *Report]
 	producerIDs   *ProducerIDs
 	controller    *Controller
 	cluster       *Cluster
@@ -83,6 +85,7 @@ func Empty(clusterID string) *Image {
 		brokers:       newTree[types.BrokerID, *Broker](cmp.Compare[types.BrokerID]),
 		mirrors:       newTree[string, *Mirror](strings.Compare),
 		brokerConfigs: newTree[types.BrokerID, *BrokerConfig](cmp.Compare[types.BrokerID]),
+		reports:       newTree[types.BrokerID, *Report](cmp.Compare[types.BrokerID]),
 		faults:        newTree[string, *ValueError](strings.Compare),
 	}
 }
@@ -301,6 +304,12 @@ func (i *Image) Mirrors() iter.Seq[*Mirror] { return readable(i.mirrors) }
 func (i *Image) BrokerConfig(id types.BrokerID) (*BrokerConfig, bool) {
 	c, ok := i.brokerConfigs.get(id)
 	return c, ok && c.Record != nil
+}
+
+// Report gives what a broker said of its logs, in any of its registrations.
+func (i *Image) Report(id types.BrokerID) (*Report, bool) {
+	r, ok := i.reports.get(id)
+	return r, ok && r.Record != nil
 }
 
 // ProducerIDs gives the producer id counter, if a block was ever taken.

@@ -61,6 +61,13 @@ func (k Keys) BrokerConfig(id types.BrokerID) string {
 // ProducerIDs is the key of the ProducerIDsRecord.
 func (k Keys) ProducerIDs() string { return k.root + "producer-ids" }
 
+// Report is the key of a broker's ReportRecord.
+func (k Keys) Report(id types.BrokerID) string { return k.root + "reports/" + strconv.Itoa(int(id)) }
+
+// DefaultClusterKey holds the id of the first cluster of a store: the one that
+// a node belongs to which knows none of its own.
+const DefaultClusterKey = "/tidemark/default-cluster"
+
 // KeyKind says which record a key holds.
 type KeyKind int8
 
@@ -77,12 +84,13 @@ const (
 	KeyMirror
 	KeyBrokerConfig
 	KeyProducerIDs
+	KeyReport
 )
 
 // Key is a key taken apart. Only the fields of its kind are set.
 type Key struct {
 	Kind      KeyKind
-	Broker    types.BrokerID // KeyBroker; KeyBrokerConfig, where NoBroker means the default for all
+	Broker    types.BrokerID // KeyBroker, KeyReport; KeyBrokerConfig, where NoBroker means the default for all
 	TopicID   types.TopicID  // KeyTopic, KeyPartition
 	Partition int32          // KeyPartition
 	Name      string         // KeyName, KeyMirror
@@ -105,6 +113,9 @@ func (k Keys) Parse(key string) (Key, error) {
 	case "brokers":
 		id, err := parseNumber(key, arg)
 		return Key{Kind: KeyBroker, Broker: types.BrokerID(id)}, err
+	case "reports":
+		id, err := parseNumber(key, arg)
+		return Key{Kind: KeyReport, Broker: types.BrokerID(id)}, err
 	case "topics":
 		id, err := parseTopicID(key, arg)
 		return Key{Kind: KeyTopic, TopicID: id}, err

@@ -14,8 +14,13 @@ import (
 type PartitionRecord struct {
 	// V is the version of the record's form, PartitionVersion. Encode sets it.
 	V int `json:"v"`
-	// Replicas are the brokers that hold a copy, in order of preference.
+	// Replicas are the brokers that hold a copy, in order of preference. While
+	// a reassignment is under way they are the new ones followed by Removing.
 	Replicas []types.BrokerID `json:"replicas"`
+	// Adding and Removing are those of the replicas that a reassignment under
+	// way brings and takes (KIP-455); both are empty if none is.
+	Adding   []types.BrokerID `json:"adding,omitempty"`
+	Removing []types.BrokerID `json:"removing,omitempty"`
 	// ISR are the replicas in sync (R14, R15), each with the broker epoch in
 	// which it proved it.
 	ISR []ISRMember `json:"isr"`
@@ -29,6 +34,9 @@ type PartitionRecord struct {
 	// LeaderEpoch rises with every election and with every change of the list,
 	// of writable or of the source (R22). It never falls.
 	LeaderEpoch types.LeaderEpoch `json:"epoch"`
+	// UncleanOnce: an operator allowed one unclean election (ElectLeaders); the
+	// next election of any kind takes it back (R11).
+	UncleanOnce bool `json:"uncleanOnce,omitempty"`
 	// MinISR is the effective min.insync.replicas, the only one that leaders use (R12).
 	MinISR int `json:"minIsr"`
 	// Timelines names the histories of the partition's records (R16). It is
@@ -140,6 +148,7 @@ type PromotionRecord struct {
 // to change a record of an image clones it first.
 func (r PartitionRecord) Clone() PartitionRecord {
 	r.Replicas = slices.Clone(r.Replicas)
+	r.Adding, r.Removing = slices.Clone(r.Adding), slices.Clone(r.Removing)
 	r.ISR = slices.Clone(r.ISR)
 	r.ELR = slices.Clone(r.ELR)
 	r.Timelines = r.Timelines.Clone()
@@ -158,6 +167,15 @@ func (r PartitionRecord) Clone() PartitionRecord {
 // InISR reports whether broker id is in the ISR, in any of its registrations.
 func (r *PartitionRecord) InISR(id types.BrokerID) bool {
 	return slices.ContainsFunc(r.ISR, func(m ISRMember) bool { return m.ID == id })
+}
+
+// MinISRNow is how many in-sync replicas are enough: MinISR, capped to the
+// number of replicas (a larger one could never be met).
+func (r *PartitionRecord) MinISRNow() int { return max(1, min(r.MinISR, len(r.Replicas))) }
+
+// Target lists the replicas as they are without the ones that a reassignment takes away.
+func (r *PartitionRecord) Target() []types.BrokerID {
+	return slices.DeleteFunc(slices.Clone(r.Replicas), func(id types.BrokerID) bool { return slices.Contains(r.Removing, id) })
 }
 
 // ISRIDs lists the brokers in the ISR.

@@ -14,6 +14,7 @@ const (
 	MirrorVersion       = 1
 	BrokerConfigVersion = 1
 	ProducerIDsVersion  = 1
+	ReportVersion       = 1
 )
 
 // ClusterRecord is written once, by the first broker: whoever finds another id
@@ -51,6 +52,9 @@ type BrokerRecord struct {
 	// data folder's last process closed cleanly, NoBrokerEpoch if it didn't:
 	// the mark that R11 asks for (KIP-966).
 	CleanShutdownEpoch types.BrokerEpoch `json:"cleanShutdownEpoch"`
+	// Draining: the broker is shutting down in order. The controller moves its
+	// leaders to others and takes it out of every ISR that can spare it.
+	Draining bool `json:"draining,omitempty"`
 	// Software is the program and version, for people.
 	Software  string       `json:"software,omitempty"`
 	StartedAt types.Millis `json:"startedAt"`
@@ -80,6 +84,28 @@ type ControllerRecord struct {
 	V           int               `json:"v"`
 	Broker      types.BrokerID    `json:"broker"`
 	BrokerEpoch types.BrokerEpoch `json:"brokerEpoch"`
+}
+
+// ReportRecord is what a broker says of its logs of partitions that only an
+// unclean election can help (R11), bound to its lease: whoever elects takes the
+// best of the live replicas.
+type ReportRecord struct {
+	V      int            `json:"v"`
+	Broker types.BrokerID `json:"broker"`
+	// BrokerEpoch is the registration in which it reports.
+	BrokerEpoch types.BrokerEpoch `json:"brokerEpoch"`
+	Logs        []LogReport       `json:"logs"`
+}
+
+// LogReport is one replica's log after the cut that it owes to the record's timelines (R19).
+type LogReport struct {
+	Topic     types.TopicID `json:"topic"`
+	Partition int32         `json:"partition"`
+	// Revision is the mod revision of the partition record that the report answers to.
+	Revision Revision `json:"revision"`
+	// LastEpoch is the epoch of the last record, NoLeaderEpoch if there is none.
+	LastEpoch types.LeaderEpoch `json:"lastEpoch"`
+	LogEnd    types.Offset      `json:"logEnd"`
 }
 
 // What a mirror is asked to do.
