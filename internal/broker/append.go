@@ -3,8 +3,10 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/types"
@@ -145,7 +147,14 @@ func (p *Partition) runAppend(op *appendOp) {
 func (p *Partition) appended(op *appendOp) {
 	if op.req.Acks == -1 {
 		op.pending = true
-		p.waiting = append(p.waiting, op)
+		// Invariant I-122: appends that wait for the high watermark stand in the order of
+		// their offsets. A duplicate's is an older one.
+		i := len(p.waiting)
+		for i > 0 && p.waiting[i-1].next > op.next {
+			i--
+		}
+		p.waiting = slices.Insert(p.waiting, i, op)
+		assert.That(i == len(p.waiting)-1 || p.waiting[i+1].next >= op.next, "I-122: %s waits for %d before %d", p.tp, op.next, p.waiting[min(i+1, len(p.waiting)-1)].next)
 	}
 	if p.env.flushAcks {
 		if !p.commitDue {

@@ -3,6 +3,7 @@ package broker
 import (
 	"time"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 )
@@ -29,6 +30,8 @@ func (p *Partition) startFlush() {
 		_ = p.storageFault(err) // whoever waits is answered by goOffline
 		return
 	}
+	// Invariant I-124: a partition has one sync under way at a time.
+	assert.That(p.flush == nil, "I-124: a second sync of %s", p.tp)
 	f := &flushing{job: job, done: make(chan error, 1)}
 	p.flush = f
 	p.env.background.Go(func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -39,6 +40,8 @@ func (s *producerIDs) Next(ctx context.Context) (types.ProducerID, error) {
 		s.block, s.used = block, 0
 	}
 	id := s.block.First + types.ProducerID(s.used)
+	// Invariant I-123: producer ids are never negative (R30).
+	assert.That(id >= 0, "I-123: producer id %d", id)
 	s.used++
 	return id, nil
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -147,11 +148,27 @@ func (p *Partition) publish() bool {
 	if *old == *next {
 		return false
 	}
+	p.checkServing(next)
 	p.serving.Store(next)
 	if next.err != nil {
 		p.abandon(next.err)
 	}
 	return true
+}
+
+// checkServing states what must hold before anybody is answered.
+func (p *Partition) checkServing(s *serving) {
+	if s.err != nil {
+		return
+	}
+	// Invariant I-120: who serves a partition leads it in its present registration (R10).
+	assert.That(p.leading, "I-120: %s is served without being led", p.tp)
+	if s.readOnly {
+		return
+	}
+	// Invariant I-121: a writable partition's history ends with the leader epoch it is served in (R3).
+	last, ok := p.log.View().History.Latest()
+	assert.That(ok && last.Epoch == s.epoch, "I-121: %s is served in leader epoch %d, its history ends with %v", p.tp, s.epoch, last)
 }
 
 func (p *Partition) computeServing() *serving {
