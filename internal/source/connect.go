@@ -182,6 +182,7 @@ func (c *conn) saslStep(ctx context.Context, message []byte) ([]byte, error) {
 		if resp.ErrorMessage != nil && *resp.ErrorMessage != "" {
 			sentence += ": " + *resp.ErrorMessage
 		}
+		sentence += " (check user name and password in sasl.jaas.config)"
 		return nil, &Error{Kind: ErrAuth, Broker: c.address, Op: "SASL", Sentence: sentence, Code: Code(resp.ErrorCode)}
 	}
 	if ms := resp.SessionLifetimeMillis; ms > 0 {
