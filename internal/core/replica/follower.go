@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"math"
 
 	"tidemark/internal/assert"
 	"tidemark/internal/core/types"
@@ -13,8 +14,9 @@ type Session struct {
 	// Generation distinguishes this session from every other one of the
 	// partition's life in this process; the caller counts it up.
 	Generation uint64
-	// LeaderEpoch is the leader's epoch there, sent with each request. A batch of a higher
-	// epoch is not the leader's to send (KAFKA-18723).
+	// LeaderEpoch is the leader's epoch there, sent with each request. A batch of a
+	// higher epoch is not the leader's to send (KAFKA-18723). -1 if the leader's
+	// cluster doesn't say (Kafka below 2.1): then nothing bounds it.
 	LeaderEpoch types.LeaderEpoch
 	// LocalEpoch is, for a mirror, this cluster's leader epoch of the partition:
 	// a batch above it needs a raise first (R21). For a follower of this cluster
@@ -24,6 +26,14 @@ type Session struct {
 	// Mirror leaders set it; one transaction covers a session until its first
 	// accepted fetch.
 	RealignBeforeCut bool
+}
+
+// epochMax is the highest epoch that a batch of the session may have.
+func (s *Session) epochMax() types.LeaderEpoch {
+	if s.LeaderEpoch < 0 {
+		return math.MaxInt32
+	}
+	return s.LeaderEpoch
 }
 
 // Rules names rules that a test switches off to see that its checks find it. The
@@ -251,7 +261,7 @@ func (f *Follower) cutPoint(own *Log, d EpochEnd) types.Offset {
 
 // acceptData judges an answer that agrees with the log.
 func (f *Follower) acceptData(own *Log, r Reply) Verdict {
-	v := Verdict{Kind: VerdictAccept, RaiseLogStart: own.LogStart, Vouched: true, MaxEpoch: min(f.session.LeaderEpoch, f.session.LocalEpoch)}
+	v := Verdict{Kind: VerdictAccept, RaiseLogStart: own.LogStart, Vouched: true, MaxEpoch: min(f.session.epochMax(), f.session.LocalEpoch)}
 	n, why := f.usable(own, r.Batches)
 	if why != "" {
 		return Verdict{Kind: VerdictBroken, Why: why}
@@ -267,7 +277,9 @@ func (f *Follower) acceptData(own *Log, r Reply) Verdict {
 	v.Append = n
 	end := own.LogEnd
 	if n > 0 {
-		v.HasRebase, v.Rebase = r.Batches[0].Base < own.LogEnd, r.Batches[0].Base
+		if base := r.Batches[0].Base; base < own.LogEnd {
+			v.HasRebase, v.Rebase = true, base
+		}
 		end = r.Batches[n-1].Next
 	}
 	if r.LogStart > own.LogStart {
@@ -313,7 +325,7 @@ func (f *Follower) usable(own *Log, batches []Batch) (n int, why string) {
 			why = fmt.Sprintf("batch at %d ends at %d", b.Base, b.Next)
 		case b.Epoch < last:
 			why = fmt.Sprintf("batch at %d has epoch %d after %d", b.Base, b.Epoch, last)
-		case b.Epoch > f.session.LeaderEpoch:
+		case b.Epoch > f.session.epochMax():
 			why = fmt.Sprintf("batch at %d has epoch %d above the leader's %d", b.Base, b.Epoch, f.session.LeaderEpoch)
 		}
 		if why != "" {
