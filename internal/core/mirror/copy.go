@@ -82,6 +82,7 @@ func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Ver
 		return
 	}
 	p.accepted(own, ev, v)
+	p.contact = now
 	if v.Append == 0 && v.RaiseLogStart <= own.LogStart {
 		p.next(now, own, out)
 		return
@@ -179,4 +180,7 @@ func (p *Partition) refreshed(now types.Millis, own *Own, s Source, out *Effects
 		return
 	}
 	p.see(now, own, types.NoLeaderEpoch, s.LogStart, s.LogEnd)
+	if p.phase == fetching {
+		p.contact = now // its long poll would have answered
+	}
 }

@@ -67,7 +67,7 @@ type Partition struct {
 
 	facts     Facts
 	persisted Facts
-	contact   types.Millis // when the source was seen before the present session (R28)
+	contact   types.Millis // when the copying last kept up with the source (R28)
 	copied    bool         // an accepted fetch since the adoption
 	givenUp   givenUp
 	lag       lagBook
@@ -240,7 +240,7 @@ func (p *Partition) loadFacts() {
 			p.givenUp = givenUp{from: *m.GivenUpFrom, ok: true}
 		}
 	}
-	p.persisted = p.facts
+	p.persisted, p.contact = p.facts, p.facts.SeenAt
 }
 
 // stop ends everything: what is still on its way is stale.

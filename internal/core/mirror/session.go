@@ -24,7 +24,6 @@ func (p *Partition) sourceShown(now types.Millis, own *Own, s Source, out *Effec
 	}
 	p.source, p.hasSource = s, true
 	p.list = listOf(s, p.policy)
-	p.contact = p.facts.SeenAt
 	p.see(now, own, s.LeaderEpoch, s.LogStart, s.LogEnd)
 	p.begun(now, own, out)
 }
