@@ -1,11 +1,14 @@
 package broker
 
 import (
+	"errors"
 	"iter"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tidemark/internal/core/types"
 	"tidemark/internal/telemetry"
+	"tidemark/internal/wire"
 )
 
 // newPartitionCollector makes the gauges of this node's partitions.
@@ -15,14 +18,15 @@ func newPartitionCollector(b *Broker) prometheus.Collector {
 		return func(yield func(telemetry.PartitionStat) bool) {
 			for p := range b.Partitions() {
 				s := p.serving.Load()
-				st := telemetry.PartitionStat{TopicPartition: p.tp, LeaderEpoch: s.epoch, Leader: s.err == nil, Offline: s.err != nil}
+				st := telemetry.PartitionStat{TopicPartition: p.tp, LeaderEpoch: s.epoch, Leader: s.err == nil, Offline: errors.Is(s.err, wire.ErrKafkaStorageError)}
 				if v, ok := p.View(); ok {
 					st.SizeBytes, st.Segments = v.Size, v.Segments
 					st.LogStart, st.LogEnd, st.HighWatermark = v.LogStart, v.LogEnd, v.HighWatermark
 				}
-				if r, _ := image.Partition(p.id, p.tp.Partition); r != nil && st.Leader {
-					st.UnderReplicated = len(r.ISR) < len(r.Replicas)
-					st.UnderMinISR = len(r.ISR) < r.MinISR
+				if r, _ := image.Partition(p.id, p.tp.Partition); r != nil {
+					st.Leaderless = r.Leader == types.NoBroker
+					st.UnderReplicated = st.Leader && len(r.ISR) < len(r.Replicas)
+					st.UnderMinISR = st.Leader && len(r.ISR) < r.MinISR
 				}
 				if !yield(st) {
 					return

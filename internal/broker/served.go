@@ -96,6 +96,12 @@ func (a *apiMetrics) Fetched(topic string, bytes int) {
 
 // Failed implements api.Metrics.
 func (a *apiMetrics) Failed(key wire.Key, code wire.ErrCode) {
+	switch code {
+	case wire.ErrCorruptMessage:
+		a.m.Topics.InvalidCRC.Inc()
+	case wire.ErrInvalidTimestamp:
+		a.m.Topics.InvalidTimestamp.Inc()
+	}
 	switch key {
 	case wire.KeyProduce:
 		a.m.Topics.FailedProduce.WithLabelValues(code.String()).Inc()

@@ -32,7 +32,7 @@ type rule struct {
 	kind     Kind
 	min, max float64  // inclusive; for numbers. Bounds of int64 are exact enough as float64
 	oneOf    []string // for strings and lists; nil: anything
-	nonEmpty bool     // for lists and strings
+	nonEmpty bool     // for lists
 }
 
 func ints(lo, hi int64) rule {
@@ -67,13 +67,16 @@ func (r rule) allowed() string {
 		}
 		return fmt.Sprintf("an integer from %.0f to %.0f", r.min, r.max)
 	case KindList:
-		if r.oneOf == nil {
+		switch {
+		case r.oneOf == nil && r.nonEmpty:
 			return "a list separated by commas with at least one member"
+		case r.oneOf == nil:
+			return "a list separated by commas"
 		}
 		return "a list of " + strings.Join(r.oneOf, ", ")
 	default:
 		if r.oneOf == nil {
-			return "text that is not empty"
+			return "any text"
 		}
 		return "one of " + strings.Join(r.oneOf, ", ")
 	}
@@ -98,9 +101,6 @@ func (r rule) check(s string) bool {
 		}
 		return r.oneOf == nil || !slices.ContainsFunc(l, func(v string) bool { return !slices.Contains(r.oneOf, v) })
 	default:
-		if r.nonEmpty && s == "" {
-			return false
-		}
 		return r.oneOf == nil || slices.Contains(r.oneOf, strings.TrimSpace(s))
 	}
 }

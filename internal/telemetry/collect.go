@@ -17,10 +17,11 @@ type PartitionStat struct {
 	LogStart, LogEnd types.Offset
 	HighWatermark    types.Offset
 	LeaderEpoch      types.LeaderEpoch
-	Leader           bool
+	Leader           bool // this broker leads it
 	UnderReplicated  bool
 	UnderMinISR      bool
-	Offline          bool
+	Leaderless       bool // nobody leads it
+	Offline          bool // its log dir, or it alone, has failed on this broker
 }
 
 // MirrorStat is what a scrape tells of one mirrored partition.
@@ -40,7 +41,7 @@ type partitionCollector struct {
 
 	size, segments, start, end, hw, epoch *prometheus.Desc
 	partitions, leaders, under, minISR    *prometheus.Desc
-	offline                               *prometheus.Desc
+	leaderless, offline                   *prometheus.Desc
 }
 
 // NewPartitionCollector makes the collector of the partitions that walk yields.
@@ -61,20 +62,21 @@ func NewPartitionCollector(walk func() iter.Seq[PartitionStat]) prometheus.Colle
 		leaders:    d("kafka_server_replicamanager_leadercount", "Partitions that this broker leads."),
 		under:      d("kafka_server_replicamanager_underreplicatedpartitions", "Partitions led here whose ISR lacks a replica."),
 		minISR:     d("kafka_server_replicamanager_underminisrpartitioncount", "Partitions led here whose ISR is below its minimum."),
-		offline:    d("kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions of this broker without a leader."),
+		leaderless: d("kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions of this broker that nobody leads."),
+		offline:    d("kafka_server_replicamanager_offlinereplicacount", "Replicas of this broker that have failed."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *partitionCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.size, c.segments, c.start, c.end, c.hw, c.epoch, c.partitions, c.leaders, c.under, c.minISR, c.offline} {
+	for _, d := range []*prometheus.Desc{c.size, c.segments, c.start, c.end, c.hw, c.epoch, c.partitions, c.leaders, c.under, c.minISR, c.leaderless, c.offline} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *partitionCollector) Collect(ch chan<- prometheus.Metric) {
-	var partitions, leaders, under, minISR, offline float64
+	var partitions, leaders, under, minISR, leaderless, offline float64
 	one := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -90,12 +92,14 @@ func (c *partitionCollector) Collect(ch chan<- prometheus.Metric) {
 		leaders += asFloat(s.Leader)
 		under += asFloat(s.UnderReplicated)
 		minISR += asFloat(s.UnderMinISR)
+		leaderless += asFloat(s.Leaderless)
 		offline += asFloat(s.Offline)
 	}
 	one(c.partitions, partitions)
 	one(c.leaders, leaders)
 	one(c.under, under)
 	one(c.minISR, minISR)
+	one(c.leaderless, leaderless)
 	one(c.offline, offline)
 }
 

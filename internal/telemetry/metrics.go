@@ -39,11 +39,10 @@ func (m *Metrics) Register(c prometheus.Collector) error { return m.registry.Reg
 
 // Topics counts what clients write and read, by topic (BrokerTopicMetrics).
 type Topics struct {
-	MessagesIn, BytesIn, BytesOut   *prometheus.CounterVec // topic
-	ProduceRequests, FetchRequests  *prometheus.CounterVec // topic
-	FailedProduce, FailedFetch      *prometheus.CounterVec // error
-	ReplicationBytesIn              prometheus.Counter
-	ProduceMessageTooOld, RejectCRC prometheus.Counter
+	MessagesIn, BytesIn, BytesOut  *prometheus.CounterVec // topic
+	ProduceRequests, FetchRequests *prometheus.CounterVec // topic
+	FailedProduce, FailedFetch     *prometheus.CounterVec // error
+	InvalidTimestamp, InvalidCRC   prometheus.Counter
 }
 
 func counterVec(r prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
@@ -67,16 +66,15 @@ func gauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
 func newTopics(r prometheus.Registerer) *Topics {
 	const p = "kafka_server_brokertopicmetrics_"
 	return &Topics{
-		MessagesIn:           counterVec(r, p+"messagesin_total", "Records that clients wrote, by topic.", "topic"),
-		BytesIn:              counterVec(r, p+"bytesin_total", "Bytes of record batches that clients wrote, by topic.", "topic"),
-		BytesOut:             counterVec(r, p+"bytesout_total", "Bytes of record batches that clients read, by topic.", "topic"),
-		ProduceRequests:      counterVec(r, p+"totalproducerequests_total", "Partitions' parts of Produce requests, by topic.", "topic"),
-		FetchRequests:        counterVec(r, p+"totalfetchrequests_total", "Partitions' parts of Fetch requests that had records, by topic.", "topic"),
-		FailedProduce:        counterVec(r, p+"failedproducerequests_total", "Partitions' parts of Produce requests that failed, by error.", "error"),
-		FailedFetch:          counterVec(r, p+"failedfetchrequests_total", "Partitions' parts of Fetch requests that failed, by error.", "error"),
-		ReplicationBytesIn:   counter(r, p+"replicationbytesin_total", "Bytes of record batches copied from other brokers of this cluster."),
-		ProduceMessageTooOld: counter(r, p+"invalidtimestamprecords_total", "Batches refused for their time."),
-		RejectCRC:            counter(r, p+"invalidmessagecrcrecords_total", "Batches refused for their checksum."),
+		MessagesIn:       counterVec(r, p+"messagesin_total", "Records that clients wrote, by topic.", "topic"),
+		BytesIn:          counterVec(r, p+"bytesin_total", "Bytes of record batches that clients wrote, by topic.", "topic"),
+		BytesOut:         counterVec(r, p+"bytesout_total", "Bytes of record batches that clients read, by topic.", "topic"),
+		ProduceRequests:  counterVec(r, p+"totalproducerequests_total", "Partitions' parts of Produce requests, by topic.", "topic"),
+		FetchRequests:    counterVec(r, p+"totalfetchrequests_total", "Partitions' parts of Fetch requests that had records, by topic.", "topic"),
+		FailedProduce:    counterVec(r, p+"failedproducerequests_total", "Partitions' parts of Produce requests that failed, by error.", "error"),
+		FailedFetch:      counterVec(r, p+"failedfetchrequests_total", "Partitions' parts of Fetch requests that failed, by error.", "error"),
+		InvalidTimestamp: counter(r, p+"invalidtimestamprecords_total", "Batches refused for their time."),
+		InvalidCRC:       counter(r, p+"invalidmessagecrcrecords_total", "Batches refused for their checksum."),
 	}
 }
 
@@ -112,7 +110,6 @@ func newRequests(r prometheus.Registerer) *Requests {
 type Log struct {
 	FlushMs          prometheus.Histogram
 	OfflineDirs      prometheus.Gauge
-	OfflineReplicas  prometheus.Gauge
 	CompactionRuns   prometheus.Counter
 	CompactedBytes   prometheus.Counter
 	CompactionErrors prometheus.Counter
@@ -128,7 +125,6 @@ func newLog(r prometheus.Registerer) *Log {
 			Buckets: []float64{0.1, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1000},
 		}),
 		OfflineDirs:      gauge(r, "kafka_log_logmanager_offlinelogdirectorycount", "Log dirs that failed and are offline."),
-		OfflineReplicas:  gauge(r, "kafka_server_replicamanager_offlinereplicacount", "Replicas of this broker that are offline."),
 		CompactionRuns:   counter(r, "kafka_log_logcleaner_runs_total", "Compactions that ended well."),
 		CompactedBytes:   counter(r, "kafka_log_logcleaner_bytes_read_total", "Bytes read by compactions."),
 		CompactionErrors: counter(r, "kafka_log_logcleaner_uncleanable_total", "Compactions that failed."),
