@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
@@ -64,7 +65,11 @@ func (l *loop) load() error {
 		case <-moved:
 		}
 	}
-	l.logger.Info("group coordinator loaded its groups",
+	level := slog.LevelInfo
+	if r.records == 0 {
+		level = slog.LevelDebug // fifty of these are nothing to tell at a first start
+	}
+	l.logger.Log(l.ctx, level, "group coordinator loaded its groups",
 		"groups", l.table.Groups(), "records", r.records, "skipped", r.skipped, "from", start.Offset, "to", r.from)
 	return nil
 }
