@@ -81,6 +81,7 @@ func (f *Follower) HasAccepted() bool { return f.accepted }
 // Next is the request to send for a log in this state.
 func (f *Follower) Next(own *Log) Request {
 	assert.That(f.following, "I-86: a request without a session")
+	assert.That(own.LogStart <= own.LogEnd && own.HighWatermark <= own.LogEnd, "I-84: log %d-%d, high watermark %d", own.LogStart, own.LogEnd, own.HighWatermark)
 	e, _ := own.LastEpoch()
 	return Request{Generation: f.session.Generation, Offset: own.LogEnd, LastEpoch: e, LeaderEpoch: f.session.LeaderEpoch}
 }
