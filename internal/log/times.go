@@ -2,6 +2,7 @@ package log
 
 import (
 	"errors"
+	"math"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/types"
@@ -29,29 +30,40 @@ func (l *Log) OffsetForTimestamp(ts types.Millis, to types.Offset) (out Timestam
 }
 
 // MaxTimestamp (R) finds the first record with the largest timestamp of the
-// log (KIP-734); false in a log without records or timestamps.
+// log (KIP-734), up to the log end; false in a log without records or timestamps.
 func (l *Log) MaxTimestamp() (TimestampOffset, bool, error) {
-	v := l.View()
-	newest := types.NoTimestamp
-	l.mu.Lock()
-	for _, s := range l.segs {
-		if s.next > v.LogStart {
-			newest = max(newest, s.maxTs)
+	for range maxReadAttempts { // a cut between the two steps takes another round
+		newest, start := l.newestKnown()
+		if newest < 0 {
+			break
 		}
-	}
-	l.mu.Unlock()
-	for newest >= 0 {
-		out, ok, err := l.OffsetForTimestamp(newest, v.LogEnd)
+		out, ok, err := l.OffsetForTimestamp(newest, math.MaxInt64)
 		if ok || err != nil {
 			return out, ok, err
 		}
-		// The record lies below the log start within its segment: look for the
-		// newest of the rest by walking, once.
-		if newest, err = l.newestFrom(v.LogStart); err != nil {
+		// The record lies below the log start within its segment, or compaction
+		// took it: look for the newest of the rest by walking.
+		if newest, err = l.newestFrom(start); err != nil || newest < 0 {
 			return out, false, err
+		}
+		if out, ok, err = l.OffsetForTimestamp(newest, math.MaxInt64); ok || err != nil {
+			return out, ok, err
 		}
 	}
 	return TimestampOffset{}, false, nil
+}
+
+// newestKnown is the largest timestamp of the segments at or above the log start.
+func (l *Log) newestKnown() (newest types.Millis, start types.Offset) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	newest = types.NoTimestamp
+	for _, s := range l.segs {
+		if s.next > l.marks.start {
+			newest = max(newest, s.maxTs)
+		}
+	}
+	return newest, l.marks.start
 }
 
 // newestFrom is the largest record timestamp at or above o, -1 if none.
@@ -61,7 +73,7 @@ func (l *Log) newestFrom(o types.Offset) (types.Millis, error) {
 		if p.next <= o || p.maxTs <= newest {
 			return false, nil
 		}
-		return false, p.eachRecord(max(o, from), p.next, newest+1, func(r *batch.Record, _ *batch.Header) bool {
+		return false, p.eachRecord(o, max(o, from), p.next, newest+1, func(r *batch.Record, _ *batch.Header) bool {
 			newest = max(newest, r.Timestamp)
 			return false
 		})
@@ -108,8 +120,8 @@ func (p *pin) firstAtOrAfter(ts types.Millis, from, to types.Offset) (out Timest
 	if err != nil {
 		return out, false, err
 	}
-	err = p.eachRecord(max(at, from), to, ts, func(r *batch.Record, h *batch.Header) bool {
-		if r.Timestamp < ts || r.Offset < from || r.Offset >= to {
+	err = p.eachRecord(at, from, to, ts, func(r *batch.Record, h *batch.Header) bool {
+		if r.Timestamp < ts {
 			return false
 		}
 		out, ok = TimestampOffset{r.Offset, r.Timestamp, h.PartitionLeaderEpoch}, true
@@ -118,14 +130,16 @@ func (p *pin) firstAtOrAfter(ts types.Millis, from, to types.Offset) (out Timest
 	return out, ok, err
 }
 
-// eachRecord decodes the batches in [from, to) that carry a timestamp at or
-// after ts, until visit says stop.
-func (p *pin) eachRecord(from, to types.Offset, ts types.Millis, visit func(*batch.Record, *batch.Header) (stop bool)) error {
+// eachRecord decodes the batches from the one that holds start on that carry a
+// timestamp at or after ts, and visits their records in [from, to) until visit
+// says stop.
+func (p *pin) eachRecord(start, from, to types.Offset, ts types.Millis, visit func(*batch.Record, *batch.Header) (stop bool)) error {
 	f, err := p.file()
 	if err != nil {
 		return err
 	}
-	pos, err := p.floor(from)
+	start = max(start, from) // whatever lies below from is not asked for
+	pos, err := p.floor(start)
 	if err != nil {
 		return err
 	}
@@ -134,7 +148,7 @@ func (p *pin) eachRecord(from, to types.Offset, ts types.Millis, visit func(*bat
 	w := walk(f, pos, p.size)
 	defer w.done()
 	for w.next() && w.h.BaseOffset < to {
-		if w.h.MaxTimestamp < ts || w.h.LastOffset() < from {
+		if w.h.MaxTimestamp < ts || w.h.LastOffset() < start {
 			continue
 		}
 		if raw, err = w.raw(raw); err != nil {
