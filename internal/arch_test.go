@@ -19,6 +19,7 @@ var edges = map[string][]string{
 
 	"internal/broker/api/...":         {"internal/wire", "internal/log", "internal/batch", "internal/config", "internal/telemetry", "internal/core/...", "internal/net", "internal/vfs", "internal/assert"},
 	"internal/broker/coordinator/...": {"internal/broker/api", "internal/wire", "internal/log", "internal/batch", "internal/telemetry", "internal/core/...", "internal/config", "internal/vfs", "internal/assert"},
+	"internal/broker/controller/...":  {"internal/metastore", "internal/core/...", "internal/assert"},
 	"internal/broker/mirror/...":      {"internal/source", "internal/broker/coordinator", "internal/log", "internal/batch", "internal/vault", "internal/metastore", "internal/core/...", "internal/config", "internal/telemetry", "internal/broker/api", "internal/wire", "internal/vfs", "internal/assert"},
 	"internal/broker":                 {"internal/..."},
 	"internal/console/...":            {"internal/..."},

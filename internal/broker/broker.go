@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/controller"
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/config"
@@ -54,6 +55,8 @@ type Broker struct {
 	closeMeta func() error
 	view      *viewer
 	lease     *registration
+	// controller is this node's part in the cluster's office.
+	controller *controller.Controller
 
 	shards     []*shard
 	partitions sync.Map // meta.PartitionID → *Partition
@@ -125,6 +128,7 @@ func (b *Broker) start(ctx context.Context) error {
 		{"open the log dirs", b.openDirs},
 		{"listen", b.listen},
 		{"open the metadata store", b.openStore},
+		{"find the cluster", b.adoptCluster},
 		{"read the metadata", b.readImage},
 		{"open the vault", b.openVault},
 		{"open the partitions", b.openPartitions},

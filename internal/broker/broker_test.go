@@ -310,7 +310,7 @@ func TestALapsedRegistrationIsMadeAnew(t *testing.T) {
 	p := mustPartition(t, b, "a", 0)
 	old, _ := p.LeaderEpoch()
 	oldRegistration, _ := b.BrokerEpoch()
-	if err := w.store.Revoke(testContext(t), b.lease.id); err != nil {
+	if err := w.store.Revoke(testContext(t), b.lease.id()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a new registration leads in a higher epoch", func() bool {

@@ -27,6 +27,9 @@ func (b *Broker) shutDown(ctx context.Context) error {
 		}
 	}
 	b.ready.Store(false)
+	if b.view != nil && b.services.Load() != nil {
+		b.drain(ctx)
+	}
 	epoch := types.NoBrokerEpoch
 	if b.view != nil {
 		if e, ok := b.BrokerEpoch(); ok {

@@ -41,6 +41,7 @@ type logDir struct {
 	checkpoints *log.DirCheckpoints
 	seen        meta.Revision // of seenRevisionFile
 	opening     chan struct{} // num.recovery.threads.per.data.dir tokens
+	recovering  atomic.Bool   // the start after an unclean stop is under way
 	found       map[string]bool
 	partitions  int // chosen for it so far; the viewer's goroutine counts
 	cause       atomic.Pointer[error]
@@ -138,6 +139,7 @@ func (d *logDir) readState(l *slog.Logger) (err error) {
 	if d.cleanEpoch, d.clean, err = log.TakeCleanShutdown(d.fs, d.path); err != nil {
 		return err
 	}
+	d.recovering.Store(!d.clean)
 	if err := d.readSeen(); err != nil {
 		return err
 	}
@@ -173,8 +175,9 @@ func (d *logDir) readIdentity(cfg *config.Broker) error {
 	return nil
 }
 
-// settleClusterID finds the one cluster id of all dirs, makes one at the first
-// start, and writes meta.properties where it is missing.
+// settleClusterID finds the one cluster id of all dirs. At the first start it
+// makes one, unless the metadata store may be another cluster's already, and
+// writes meta.properties.
 func (b *Broker) settleClusterID() error {
 	for _, d := range b.dirs {
 		switch {
@@ -185,9 +188,17 @@ func (b *Broker) settleClusterID() error {
 			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("it belongs to cluster %s, the other log dirs to %s", d.clusterID, b.clusterID)}
 		}
 	}
+	if b.clusterID == "" && b.sharesStore() {
+		return nil // the store knows (adoptCluster)
+	}
 	if b.clusterID == "" {
 		b.clusterID = freshID()
 	}
+	return b.writeIdentity()
+}
+
+// writeIdentity writes meta.properties where it is missing.
+func (b *Broker) writeIdentity() error {
 	for _, d := range b.dirs {
 		if d.found[log.MetaPropertiesFile] {
 			continue

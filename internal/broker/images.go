@@ -18,6 +18,10 @@ func (b *Broker) imageComing(old, image *meta.Image, d meta.Delta) {
 	for _, c := range d.Partitions {
 		if c.Old != nil && (c.New == nil || c.New.CreateRevision != c.Old.CreateRevision) {
 			b.dropPartition(old, c.Old.ID)
+			continue
+		}
+		if c.New != nil && c.New.Record != nil && !b.isReplica(c.New.Record) {
+			b.dropPartition(old, c.New.ID) // a reassignment took it away
 		}
 	}
 	told := make(map[meta.PartitionID]bool)
@@ -66,6 +70,7 @@ func (b *Broker) showTopics(image *meta.Image, d meta.Delta, told map[meta.Parti
 // imageChanged tells the services of an image that everybody can see now.
 func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 	b.metrics.Meta.Revision.Set(float64(image.Revision()))
+	b.controller.ImageChanged(d)
 	s := b.services.Load()
 	if s == nil {
 		return // they take the image when they start
@@ -139,7 +144,7 @@ func (b *Broker) newPartition(t *meta.Topic, e *meta.Partition) *Partition {
 	return p
 }
 
-// dropPartition deletes a partition's data with its topic's end.
+// dropPartition deletes a partition's data with its topic's end, or when it has moved to other brokers.
 func (b *Broker) dropPartition(old *meta.Image, id meta.PartitionID) {
 	p, held := b.Partition(id.Topic, id.Number)
 	if !held {
@@ -181,22 +186,6 @@ func (b *Broker) showCoordinator(groups *coordinator.Coordinator, image *meta.Im
 	} else {
 		groups.Resigned(p.ID.Number)
 	}
-}
-
-// settle waits until every shard has run what is queued now.
-func (b *Broker) settle(ctx context.Context) error {
-	for _, s := range b.shards {
-		done := make(chan struct{})
-		if err := s.send(ctx, event{f: func() { close(done) }}); err != nil {
-			return err
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // get finds a partition that this node may serve now, for api.Partitions.

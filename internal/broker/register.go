@@ -16,33 +16,56 @@ import (
 // registration is this node's lease. Its own monotonic clock judges whether the
 // lease may be over (R10): the store's word can come too late.
 type registration struct {
-	id    meta.LeaseID
-	began time.Time
-	until atomic.Int64 // nanoseconds after began, 0: no lease
+	lease    atomic.Int64 // meta.LeaseID, 0: none yet
+	began    time.Time
+	until    atomic.Int64 // nanoseconds after began, 0: no lease
+	draining atomic.Bool  // a registration made anew says so too
 }
 
-// extend notes that the lease lives for ttl from the given moment on.
+func (r *registration) id() meta.LeaseID { return meta.LeaseID(r.lease.Load()) }
+
+// clockMargin is the part of a lease by which this node's clock may be slower than the store's.
+const clockMargin = 50
+
+// extend notes that the lease lives for ttl from the given moment on: less a
+// margin, because no two clocks run at the same rate.
 func (r *registration) extend(from time.Time, ttl time.Duration) {
-	r.until.Store(int64(from.Add(ttl).Sub(r.began)))
+	r.until.Store(int64(from.Add(ttl - ttl/clockMargin).Sub(r.began)))
 }
 
 // over reports whether the lease may have ended.
 func (r *registration) over() bool { return int64(time.Since(r.began)) >= r.until.Load() }
 
-// register writes this node's registration, is elected where its partitions
-// need a leader (R10: always anew, in a higher leader epoch), and keeps the lease.
+// register writes this node's registration and keeps its lease. If nobody is the
+// controller this node becomes it, and elects leaders where partitions need
+// them (R10: always anew, in a higher leader epoch).
 func (b *Broker) register(ctx context.Context) error {
 	if err := b.registerOnce(ctx); err != nil {
 		return err
 	}
-	if err := b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) { return control.SweepOrphans(i, b.me(), b.limits()), nil }); err != nil {
-		return err
-	}
-	if err := b.settle(ctx); err != nil {
-		return err
-	}
 	b.work.Go(b.keepLease)
-	return nil
+	if err := b.sweepAlone(ctx); err != nil {
+		return err
+	}
+	if err := b.controller.Step(ctx); err != nil {
+		return err
+	}
+	b.work.Go(func() { b.controller.Run(b.ctx) })
+	return b.settle(ctx)
+}
+
+// sweepAlone deletes what creations left that stopped half-way. It does so only
+// if no other broker is registered: a creation is fenced by its writer's
+// registration, and this one's has just begun.
+func (b *Broker) sweepAlone(ctx context.Context) error {
+	for other := range b.Image().Brokers() {
+		if other.ID != b.cfg.NodeID {
+			return nil // the controller does it in time
+		}
+	}
+	return b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) {
+		return control.SweepOrphans(i, func(types.TopicID) bool { return true }, b.me(), b.limits()), nil
+	})
 }
 
 func (b *Broker) registerOnce(ctx context.Context) error {
@@ -52,18 +75,18 @@ func (b *Broker) registerOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.lease.id = id
+	b.lease.lease.Store(int64(id))
 	record := meta.BrokerRecord{
 		ID: b.cfg.NodeID, Endpoints: b.addrs, HTTP: b.httpAddr(), Rack: b.cfg.Rack, Roles: []string{"broker", "controller"},
 		DirectoryID: b.directoryID(), Incarnation: freshID(), CleanShutdownEpoch: b.cleanShutdownEpoch(),
-		Software: "tidemark " + b.opts.Version, StartedAt: b.opts.Now(),
+		Software: "tidemark " + b.opts.Version, StartedAt: b.opts.Now(), Draining: b.lease.draining.Load(),
 	}
 	err = b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) { return control.RegisterBroker(i, record, id) })
 	if err != nil {
 		return err
 	}
 	b.lease.extend(from, ttl)
-	return b.electAll(ctx)
+	return nil
 }
 
 func (b *Broker) httpAddr() string {
@@ -73,30 +96,11 @@ func (b *Broker) httpAddr() string {
 	return b.cfg.HTTPListener
 }
 
-// electAll has this node elected wherever it may lead and nobody does.
-func (b *Broker) electAll(ctx context.Context) error {
-	return b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) {
-		elections, plans := control.ElectAll(i, b.cfg.NodeID, b.mayElectUncleanly, b.me(), b.limits())
-		for _, e := range elections {
-			if e.Kind == control.ElectedUnclean {
-				b.logger.Error("unclean election: records may be lost", "partition", b.nameOf(i, e.Partition), "leaderEpoch", e.Record.LeaderEpoch)
-				continue
-			}
-			b.logger.Debug("election", "partition", b.nameOf(i, e.Partition), "kind", string(e.Kind), "leaderEpoch", e.Record.LeaderEpoch)
-		}
-		return plans, nil
-	})
-}
-
 func (b *Broker) nameOf(i *meta.Image, id meta.PartitionID) string {
 	if t, ok := i.Topic(id.Topic); ok {
 		return types.TopicPartition{Topic: t.Record.Name, Partition: id.Number}.String()
 	}
 	return fmt.Sprintf("%s-%d", id.Topic, id.Number)
-}
-
-func (b *Broker) mayElectUncleanly(t *meta.Topic) bool {
-	return b.cfg.Topic(t.Record.Configs).UncleanLeaderElection
 }
 
 // keepLease renews the lease until the broker closes, and registers anew when it was lost.
@@ -112,7 +116,7 @@ func (b *Broker) keepLease() {
 		}
 		from := time.Now()
 		ctx, cancel := context.WithTimeout(b.ctx, ttl/2)
-		left, err := b.store.KeepAlive(ctx, b.lease.id)
+		left, err := b.store.KeepAlive(ctx, b.lease.id())
 		if err == nil {
 			b.lease.extend(from, left)
 		} else if errors.Is(err, metastore.ErrLeaseNotFound) {
@@ -128,11 +132,11 @@ func (b *Broker) keepLease() {
 
 // unregister ends the registration of a broker that closes.
 func (b *Broker) unregister(ctx context.Context) error {
-	if b.lease == nil || b.lease.id == 0 {
+	if b.lease == nil || b.lease.id() == 0 {
 		return nil
 	}
 	b.lease.until.Store(0)
-	err := b.store.Revoke(ctx, b.lease.id)
+	err := b.store.Revoke(ctx, b.lease.id())
 	if errors.Is(err, metastore.ErrLeaseNotFound) {
 		return nil
 	}

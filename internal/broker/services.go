@@ -44,6 +44,50 @@ func (b *Broker) openStore(ctx context.Context) error {
 	return nil
 }
 
+// sharesStore reports whether other nodes may use the metadata store too.
+func (b *Broker) sharesStore() bool {
+	return b.opts.Store != nil || strings.HasPrefix(b.cfg.Metadata, "etcd://")
+}
+
+// adoptCluster gives a node without a cluster id the store's, or makes the
+// first cluster of a store. A folder of another cluster is refused by name.
+func (b *Broker) adoptCluster(ctx context.Context) error {
+	if !b.sharesStore() {
+		return nil
+	}
+	kv, _, err := b.store.Get(ctx, meta.DefaultClusterKey)
+	if err != nil {
+		return err
+	}
+	if kv.ModRevision == 0 {
+		id := b.clusterID
+		if id == "" {
+			id = freshID()
+		}
+		plan := meta.Plan{Why: "name the store's cluster", If: []meta.Compare{meta.Absent(meta.DefaultClusterKey)}, Then: []meta.Op{meta.Put(meta.DefaultClusterKey, []byte(id))}}
+		if _, err := metastore.Commit(ctx, b.store, plan); err != nil && !errors.Is(err, metastore.ErrRefused) {
+			return err
+		}
+		if kv, _, err = b.store.Get(ctx, meta.DefaultClusterKey); err != nil {
+			return err
+		}
+	}
+	first := string(kv.Value)
+	if b.clusterID == "" {
+		b.clusterID = first
+		return b.writeIdentity()
+	}
+	if b.clusterID == first || b.cfg.ClusterID != "" {
+		return nil
+	}
+	own, _, err := b.store.Get(ctx, meta.KeysOf(b.clusterID).Cluster())
+	if err == nil && own.ModRevision == 0 {
+		err = &DirRefused{Dir: b.dirs[0].path, Reason: fmt.Sprintf(
+			"it belongs to cluster %s and the metadata store holds cluster %s; give the folder of a node of that cluster, or an empty one", b.clusterID, first)}
+	}
+	return err
+}
+
 // readImage makes the cluster's record at the first start and begins the one watch (R9).
 func (b *Broker) readImage(ctx context.Context) error {
 	key := meta.KeysOf(b.clusterID).Cluster()
@@ -71,6 +115,7 @@ func (b *Broker) readImage(ctx context.Context) error {
 	v.broken = b.fail
 	b.view = v
 	b.lease = &registration{began: time.Now()}
+	b.controller = b.newController()
 	return nil
 }
 
@@ -129,21 +174,23 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 		return
 	}
 	if t, known := image.TopicByName(tp.Topic); known && tp.Partition < t.Record.Partitions {
-		return
+		if r, _ := image.Partition(t.ID, tp.Partition); r == nil || b.isReplica(r) {
+			return
+		}
 	}
 	if _, named := image.NameEntry(tp.Topic); named {
 		return // the topic's record can't be read: leave its data alone
 	}
 	suffix := straySuffix
 	if image.Revision() >= d.seen {
-		suffix = deleteSuffix // the metadata is newer than this folder: the topic was deleted
+		suffix = deleteSuffix // the metadata is newer than this folder: the topic was deleted, or the replica moved
 	}
 	to, err := d.setAside(name, suffix)
 	if err != nil {
 		b.logger.Error("stray folder can't be renamed", "folder", name, "err", err)
 		return
 	}
-	b.logger.Warn("folder of a topic that doesn't exist was set aside", "folder", name, "to", to)
+	b.logger.Warn("folder of a partition that isn't this node's any more was set aside", "folder", name, "to", to)
 	if suffix == deleteSuffix {
 		b.chores.removeLater(d, to, b.cfg.LogSegmentDeleteDelayMs)
 	}
@@ -151,6 +198,9 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 
 // startServices starts what clients see, and opens the gate.
 func (b *Broker) startServices(ctx context.Context) error {
+	for _, d := range b.dirs {
+		d.recovering.Store(false)
+	}
 	s := &services{groups: coordinator.New(coordinator.Options{
 		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics,
 		LogEnd: b.logEnd, Logger: b.logger, Now: b.opts.Now,

@@ -52,6 +52,12 @@ type Broker struct {
 	MessageTimestampAfterMs    types.Millis
 	CreateTopicPolicyMaxPerReq int32
 
+	// Cluster.
+	AutoLeaderRebalance         bool
+	LeaderImbalanceCheckSeconds int64
+	LeaderImbalancePercent      int32
+	ControlledShutdown          bool
+
 	// Log.
 	LogSegmentBytes             int32
 	LogRollMs                   types.Millis

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -147,11 +148,11 @@ func (c *Call) viewPartition(p *meta.Partition, old bool) partitionView {
 			v.offline = append(v.offline, int32(b))
 		}
 	}
-	if _, reachable := c.node(c.Image, r.Leader); reachable {
+	if _, reachable := c.node(c.Image, r.Leader); reachable && !control.NeedsLeader(c.Image, r) {
 		return v
 	}
 	v.code, v.leader = wire.ErrLeaderNotAvailable, types.NoBroker
-	if r.Leader != types.NoBroker && !old && !slices.Contains(v.offline, int32(r.Leader)) {
+	if r.Leader != types.NoBroker && !old && !control.NeedsLeader(c.Image, r) && !slices.Contains(v.offline, int32(r.Leader)) {
 		v.code = wire.ErrListenerNotFound
 	}
 	return v

@@ -3,6 +3,7 @@ package api
 import (
 	"slices"
 
+	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -70,7 +71,7 @@ func (h *hints) leader(id types.TopicID, index int32, code wire.ErrCode) (types.
 		return types.NoBroker, types.NoLeaderEpoch
 	}
 	rec, _ := h.image.Partition(id, index)
-	if rec == nil || rec.Leader == types.NoBroker {
+	if rec == nil || control.NeedsLeader(h.image, rec) {
 		return types.NoBroker, types.NoLeaderEpoch
 	}
 	node, ok := h.call.node(h.image, rec.Leader)

@@ -67,6 +67,23 @@ func Elect(image *meta.Image, id types.TopicID, partition int32, candidate types
 	return Election{Partition: p.ID, Kind: kind, Record: next, Plan: checked(plan)}, true, nil
 }
 
+// live reports whether the broker of an entry is registered as it was then and isn't leaving.
+func live(image *meta.Image, m meta.ISRMember) bool {
+	b, ok := image.Broker(m.ID)
+	return ok && types.BrokerEpoch(b.CreateRevision) == m.BrokerEpoch && !b.Record.Draining
+}
+
+// renewed is an entry in its broker's present registration, if that follows the
+// entry's by a clean shutdown: what the broker held then, it still holds. ok is
+// false for an entry that can never be intact again: its broker came back without the mark.
+func renewed(image *meta.Image, m meta.ISRMember) (meta.ISRMember, bool) {
+	b, registered := image.Broker(m.ID)
+	if !registered {
+		return m, true // it may come back with the mark
+	}
+	return meta.ISRMember{ID: m.ID, BrokerEpoch: types.BrokerEpoch(b.CreateRevision)}, intact(image, m)
+}
+
 // intact reports whether the broker of an ISR or ELR entry still has what it
 // had then: it is registered as it was, or came back after a clean shutdown of that registration.
 func intact(image *meta.Image, m meta.ISRMember) bool {
@@ -95,12 +112,13 @@ func electable(image *meta.Image, r *meta.PartitionRecord, candidate types.Broke
 }
 
 // elected is the record after an election: the leader in its present
-// registration, the epoch one higher (R10), and those of the ISR who are still
-// intact. Members that fall out below min ISR become eligible (R15).
+// registration, the epoch one higher (R10), and those of the ISR who are live.
+// Members that fall out below min ISR become eligible (R15).
 func elected(image *meta.Image, old *meta.PartitionRecord, leader meta.ISRMember, kind ElectionKind) meta.PartitionRecord {
 	next := old.Clone()
 	next.Leader, next.LeaderBrokerEpoch = leader.ID, leader.BrokerEpoch
 	next.LeaderEpoch++
+	next.UncleanOnce = false
 	if kind == ElectedSole || kind == ElectedUnclean {
 		next.ISR, next.ELR = []meta.ISRMember{leader}, nil
 		return next
@@ -108,11 +126,12 @@ func elected(image *meta.Image, old *meta.PartitionRecord, leader meta.ISRMember
 	next.ISR = []meta.ISRMember{leader}
 	var out []meta.ISRMember
 	for _, m := range old.ISR {
-		switch {
-		case m.ID == leader.ID:
-		case intact(image, m):
+		if m.ID == leader.ID {
+			continue
+		}
+		if live(image, m) {
 			next.ISR = append(next.ISR, m)
-		default:
+		} else {
 			out = append(out, m)
 		}
 	}
@@ -121,11 +140,23 @@ func elected(image *meta.Image, old *meta.PartitionRecord, leader meta.ISRMember
 			out = append(out, m)
 		}
 	}
-	if len(next.ISR) >= next.MinISR {
-		out = nil
-	}
-	next.ELR = out
+	next.ELR = eligible(image, &next, out)
 	return next
+}
+
+// eligible is the ELR of a record whose ISR is decided: none with enough in-sync
+// replicas, else those of the candidates that can still be intact (R15).
+func eligible(image *meta.Image, r *meta.PartitionRecord, candidates []meta.ISRMember) []meta.ISRMember {
+	if len(r.ISR) >= r.MinISRNow() {
+		return nil
+	}
+	var elr []meta.ISRMember
+	for _, m := range candidates {
+		if m, ok := renewed(image, m); ok {
+			elr = append(elr, m)
+		}
+	}
+	return elr
 }
 
 // NeedsLeader reports whether nobody leads the partition: there is no leader,

@@ -41,7 +41,7 @@ func writePartition(image *meta.Image, p *meta.Partition, next meta.PartitionRec
 	key := image.Keys().Partition(p.ID.Topic, p.ID.Number)
 	return checked(meta.Plan{
 		Why:  fmt.Sprintf("%s %s-%d", verb, name, p.ID.Number),
-		If:   []meta.Compare{me.compare(image), meta.ModRevisionIs(key, p.ModRevision)},
+		If:   append(me.compares(image), meta.ModRevisionIs(key, p.ModRevision)),
 		Then: []meta.Op{meta.Put(key, next.Encode())},
 	})
 }

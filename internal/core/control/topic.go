@@ -198,19 +198,19 @@ func CreatePartitions(image *meta.Image, r CreatePartitionsRequest, me Me, limit
 }
 
 // SweepOrphans deletes the partition records that belong to no topic: what a
-// creation left that stopped half-way. The caller must know that none is under way.
-func SweepOrphans(image *meta.Image, me Me, limits Limits) []meta.Plan {
+// creation left that stopped half-way. abandoned says of which topic ids no creation is under way.
+func SweepOrphans(image *meta.Image, abandoned func(types.TopicID) bool, me Me, limits Limits) []meta.Plan {
 	var plans []meta.Plan
 	var last types.TopicID
 	keys := image.Keys()
 	for pid := range image.Orphans() {
-		if _, ok := image.TopicEntry(pid.Topic); ok || pid.Topic == last {
+		if _, ok := image.TopicEntry(pid.Topic); ok || pid.Topic == last || !abandoned(pid.Topic) {
 			continue // beyond a topic's partition count: a later one overwrites it
 		}
 		last = pid.Topic
 		plans = append(plans, meta.Plan{
 			Why:  fmt.Sprintf("delete partition records of no topic (%s)", pid.Topic),
-			If:   []meta.Compare{me.compare(image), meta.Absent(keys.Topic(pid.Topic))},
+			If:   append(me.compares(image), meta.Absent(keys.Topic(pid.Topic))),
 			Then: []meta.Op{meta.DeletePrefix(keys.Partitions(pid.Topic))},
 		})
 	}

@@ -123,7 +123,7 @@ func TestCreateLargeTopic(t *testing.T) {
 			t.Fatalf("visible after %d plans", stop)
 		}
 		if stop == 2 {
-			c.commit(control.SweepOrphans(c.image, me, limits)...)
+			c.commit(control.SweepOrphans(c.image, everything, me, limits)...)
 			if n := len(slices.Collect(c.image.Orphans())); n != 0 {
 				t.Fatalf("%d orphans after the sweep", n)
 			}
@@ -133,7 +133,7 @@ func TestCreateLargeTopic(t *testing.T) {
 		if n := len(slices.Collect(c.image.Partitions())); n != 250 {
 			t.Fatalf("%d partitions", n)
 		}
-		if sweep := control.SweepOrphans(c.image, me, limits); len(sweep) != 0 {
+		if sweep := control.SweepOrphans(c.image, everything, me, limits); len(sweep) != 0 {
 			t.Fatalf("sweeps a topic that exists: %v", sweep)
 		}
 	}
@@ -360,3 +360,5 @@ func TestSplit(t *testing.T) {
 		t.Fatal("something of nothing")
 	}
 }
+
+func everything(types.TopicID) bool { return true }

@@ -106,6 +106,8 @@ type LogReport struct {
 	// LastEpoch is the epoch of the last record, NoLeaderEpoch if there is none.
 	LastEpoch types.LeaderEpoch `json:"lastEpoch"`
 	LogEnd    types.Offset      `json:"logEnd"`
+	// Offline: the log can't be opened, or its history can't be cut: it may not lead.
+	Offline bool `json:"offline,omitempty"`
 }
 
 // What a mirror is asked to do.

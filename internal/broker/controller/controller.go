@@ -1,0 +1,294 @@
+// Package controller drives the cluster's controller: on every broker it
+// stands for the office, and on the one that holds it, it watches the image
+// and commits what core/control decides of partitions whose brokers came, went
+// or are leaving.
+//
+// It owns when to look and how often to try again; what to write is
+// core/control's alone. Its writes compare the office's create revision and the
+// partition's record, so that a controller that was replaced without knowing
+// changes nothing. It also reports this broker's logs where an unclean election
+// waits for them (R11). It talks to no other broker: everything goes through the metadata.
+//
+// Tests: several nodes on one store in memory, with controllers and leaders
+// that are cut off, and the model of elections in core/control.
+package controller
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
+)
+
+const (
+	// tick is how often the controller looks at what no image tells: patience
+	// that ran out, commits that failed.
+	tick = time.Second
+	// sweepEvery is how often everything is looked at, whatever the images said.
+	sweepEvery = 5 * time.Minute
+	// orphanAge is how long partition records of no topic must have stood still
+	// before they are taken for what a creation left that stopped half-way.
+	orphanAge = 10 * time.Minute
+	// reportPatience is how long an unclean election waits for all live replicas' reports.
+	reportPatience = 10 * time.Second
+	// refusedDivisor makes transactions smaller after one was refused, so that one
+	// contended partition doesn't hold up the others.
+	refusedDivisor = 16
+)
+
+// Node is the broker that the controller runs on.
+type Node interface {
+	// Image is the newest image; Commit returns once it shows the plan, or what came instead (R8).
+	Image() *meta.Image
+	Commit(ctx context.Context, plan meta.Plan) (meta.Revision, error)
+	Me() control.Me
+	// Lease is the registration's lease, 0 before the first one.
+	Lease() meta.LeaseID
+	Limits() control.Limits
+	// Unclean says whether an unclean election is allowed for a topic.
+	Unclean(*meta.Topic) bool
+	// Report describes this broker's log of a partition after the cut that it owes (R19).
+	Report(ctx context.Context, id meta.PartitionID) meta.LogReport
+}
+
+// Options of a controller.
+type Options struct {
+	Node   Node
+	Logger *slog.Logger
+	// Rebalance is how often leaders go back to preferred replicas, 0 for never;
+	// it begins where a broker leads fewer of those than it should by more than ImbalancePercent.
+	Rebalance        time.Duration
+	ImbalancePercent int
+	// Changed is told of each change that was committed.
+	Changed func(image *meta.Image, c control.Change)
+}
+
+// Controller is one broker's part in the office.
+type Controller struct {
+	o    Options
+	poke chan struct{}
+
+	mu    sync.Mutex // guards the following
+	dirty map[meta.PartitionID]struct{}
+	all   bool
+	// logsAsked: an unclean election may wait for this broker's report.
+	logsAsked bool
+
+	// The rest belongs to whoever runs Step: one goroutine at a time.
+
+	office     meta.Revision // create revision of the office held at the last step, 0: none
+	began      time.Time     // of that office
+	waiting    map[meta.PartitionID]time.Time
+	orphans    map[types.TopicID]orphan
+	swept      time.Time
+	rebalanced time.Time
+}
+
+// New makes a controller; Step or Run sets it going.
+func New(o Options) *Controller {
+	return &Controller{
+		o: o, poke: make(chan struct{}, 1), dirty: make(map[meta.PartitionID]struct{}), all: true, logsAsked: true,
+		waiting: make(map[meta.PartitionID]time.Time), orphans: make(map[types.TopicID]orphan),
+	}
+}
+
+// ImageChanged is told of every image, in order, once it can be seen. It never blocks.
+func (c *Controller) ImageChanged(d meta.Delta) {
+	c.mu.Lock()
+	if len(d.Brokers) > 0 || d.Controller || len(d.Reports) > 0 {
+		c.all = true
+	}
+	c.logsAsked = c.logsAsked || len(d.Brokers) > 0 || len(d.Topics) > 0
+	for _, p := range d.Partitions {
+		if !p.Deleted() {
+			c.dirty[p.New.ID] = struct{}{}
+			c.logsAsked = c.logsAsked || p.New.Record != nil && p.New.Record.UncleanOnce
+		}
+	}
+	c.mu.Unlock()
+	c.Poke()
+}
+
+// Poke has the controller look soon.
+func (c *Controller) Poke() {
+	select {
+	case c.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.poke:
+		case <-t.C:
+		}
+		if err := c.Step(ctx); err != nil && ctx.Err() == nil {
+			c.o.Logger.Warn("controller: the metadata can't be written; trying again", "err", err)
+		}
+	}
+}
+
+// Step does what there is to do now. It is for one goroutine at a time; Run
+// calls it, and a node that starts, before Run.
+func (c *Controller) Step(ctx context.Context) error {
+	n := c.o.Node
+	if err := c.report(ctx); err != nil {
+		return err
+	}
+	me, ok := control.InOffice(n.Image(), n.Me())
+	if !ok {
+		c.office = 0
+		if err := c.stand(ctx); err != nil {
+			return err
+		}
+		if me, ok = control.InOffice(n.Image(), n.Me()); !ok {
+			return nil
+		}
+	}
+	if c.office != me.Controller {
+		c.take(me)
+	}
+	if err := c.settle(ctx); err != nil {
+		return err
+	}
+	return c.chores(ctx)
+}
+
+// take begins an office: everything is looked at.
+func (c *Controller) take(me control.Me) {
+	c.office, c.began, c.swept, c.rebalanced = me.Controller, time.Now(), time.Now(), time.Now()
+	clear(c.waiting)
+	clear(c.orphans)
+	c.mu.Lock()
+	c.all = true
+	c.mu.Unlock()
+	c.o.Logger.Info("this broker is the controller", "office", me.Controller)
+}
+
+// stand takes the office if nobody holds it.
+func (c *Controller) stand(ctx context.Context) error {
+	n := c.o.Node
+	image, me, lease := n.Image(), n.Me(), n.Lease()
+	b, registered := image.Broker(me.ID)
+	if !registered || lease == 0 || b.Record.Draining {
+		return nil
+	}
+	plans, free, err := control.TakeOffice(image, me, lease)
+	if err != nil || !free {
+		return nil // the registration ended meanwhile: the next image tells
+	}
+	for _, plan := range plans {
+		_, err := n.Commit(ctx, plan)
+		switch {
+		case errors.Is(err, metastore.ErrRefused) || errors.Is(err, metastore.ErrLeaseNotFound):
+			return nil // another was faster
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// settle commits what becomes of the partitions that may have changed, until nothing is left.
+func (c *Controller) settle(ctx context.Context) error {
+	n := c.o.Node
+	limits := n.Limits()
+	for {
+		ids, all := c.takeDirty()
+		if len(ids) == 0 && !all {
+			return nil
+		}
+		image := n.Image()
+		me, ok := control.InOffice(image, n.Me())
+		if !ok {
+			return nil
+		}
+		policy := control.Policy{Unclean: n.Unclean, Impatient: c.impatient}
+		changes, plans := control.SettleAll(image, partitionsOf(image, ids, all), policy, me, limits)
+		refused := false
+		for _, plan := range plans {
+			_, err := n.Commit(ctx, plan)
+			if err == nil {
+				continue
+			}
+			c.putBack(ids, all)
+			if !errors.Is(err, metastore.ErrRefused) {
+				return err
+			}
+			refused = true
+		}
+		if refused {
+			limits.Ops = max(limits.Ops/refusedDivisor, 8)
+		}
+		c.tell(image, changes)
+	}
+}
+
+// tell reports the changes that the image now shows.
+func (c *Controller) tell(image *meta.Image, changes []control.Change) {
+	if c.o.Changed == nil {
+		return
+	}
+	now := c.o.Node.Image()
+	for _, change := range changes {
+		delete(c.waiting, change.Partition)
+		r, _ := now.Partition(change.Partition.Topic, change.Partition.Number)
+		if r != nil && r.LeaderEpoch >= change.Record.LeaderEpoch {
+			c.o.Changed(image, change)
+		}
+	}
+}
+
+func (c *Controller) takeDirty() (map[meta.PartitionID]struct{}, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids, all := c.dirty, c.all
+	c.dirty, c.all = make(map[meta.PartitionID]struct{}), false
+	return ids, all
+}
+
+func (c *Controller) putBack(ids map[meta.PartitionID]struct{}, all bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = c.all || all
+	for id := range ids {
+		c.dirty[id] = struct{}{}
+	}
+}
+
+// partitionsOf walks all partitions, or those named that still exist.
+func partitionsOf(image *meta.Image, ids map[meta.PartitionID]struct{}, all bool) iter.Seq[*meta.Partition] {
+	if all {
+		return image.Partitions()
+	}
+	return func(yield func(*meta.Partition) bool) {
+		for id := range ids {
+			if p, ok := image.PartitionEntry(id.Topic, id.Number); ok && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// impatient says that an unclean election has waited for reports for long enough.
+func (c *Controller) impatient(id meta.PartitionID) bool {
+	since, ok := c.waiting[id]
+	if !ok {
+		c.waiting[id] = time.Now()
+		return false
+	}
+	return time.Since(since) > reportPatience
+}
