@@ -10,8 +10,7 @@ import (
 )
 
 // open opens the partition's log if it isn't open yet. It runs on the shard, so
-// that as many logs open at a time as there are shards, within the log dir's
-// number of recovery threads.
+// that as many logs open at a time as there are shards.
 func (p *Partition) open(topic config.Topic) {
 	if p.log != nil || p.offline != nil || p.deleted {
 		return
@@ -20,8 +19,7 @@ func (p *Partition) open(topic config.Topic) {
 		p.goOffline(cause)
 		return
 	}
-	p.dir.opening <- struct{}{}
-	defer func() { <-p.dir.opening }()
+	defer p.dir.admit()()
 	p.topic = topic
 	p.setChoreFlags()
 	l, rec, err := log.Open(p.logOptions(topic))
@@ -38,6 +36,16 @@ func (p *Partition) open(topic config.Topic) {
 	p.log = l
 	p.dir.checkpoints.Attach(l)
 	p.tellRecovery(rec)
+}
+
+// admit waits until this dir may open one more log: while the dir recovers from
+// an unclean stop, num.recovery.threads.per.data.dir at a time, else any number.
+func (d *logDir) admit() (leave func()) {
+	if !d.recovering.Load() {
+		return func() {}
+	}
+	d.opening <- struct{}{}
+	return func() { <-d.opening }
 }
 
 func (p *Partition) logOptions(topic config.Topic) log.Options {
