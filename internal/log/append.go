@@ -23,8 +23,9 @@ func (l *Log) AppendAsLeader(raw []byte, epoch types.LeaderEpoch, a LeaderAppend
 	if err := l.usable(); err != nil {
 		return Appended{}, err
 	}
-	last, ok := l.history.Latest()
-	assert.That(ok && last.Epoch == epoch, "I-22: append in epoch %d, the history ends with %v", epoch, last)
+	if last, ok := l.history.Latest(); !ok || last.Epoch != epoch {
+		assert.That(false, "I-22: append in epoch %d, the history ends with %v", epoch, last)
+	}
 	now := l.now()
 	raw, h, err := l.validate(raw, a, now)
 	if err != nil {
@@ -253,7 +254,7 @@ func (l *Log) write(raw []byte, history *epoch.History) error {
 	}
 	l.untouched = false
 	s := l.active()
-	f, err := s.data.get(l.fs, s.path(logSuffix))
+	f, err := s.data.get(s, logSuffix)
 	if err != nil {
 		return l.fail("open active segment", err)
 	}
@@ -276,7 +277,7 @@ func (l *Log) write(raw []byte, history *epoch.History) error {
 // unwrite takes the bytes beyond the segment's size back after a failed append.
 // With a full disk the log goes on from there; any other failure is final.
 func (l *Log) unwrite(s *segment, doing string, cause error) error {
-	f, err := s.data.get(l.fs, s.path(logSuffix))
+	f, err := s.data.get(s, logSuffix)
 	if err == nil {
 		err = f.Truncate(s.size)
 	}
@@ -294,7 +295,9 @@ func (l *Log) publish(s *segment, raw []byte, history *epoch.History) (aborted i
 	for i := range l.headers {
 		h := &l.headers[i]
 		b := raw[:h.Size()]
-		assert.That(h.BaseOffset >= s.next || s.size == 0, "I-26: batch at %d behind offset %d", h.BaseOffset, s.next)
+		if h.BaseOffset < s.next {
+			assert.That(false, "I-26: batch at %d behind offset %d", h.BaseOffset, s.next)
+		}
 		if a, ok := noteProducer(l.producers, h, b); ok {
 			s.aborted = append(s.aborted, a)
 			aborted++

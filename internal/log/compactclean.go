@@ -90,10 +90,10 @@ func (cl *cleaner) seal() error {
 	}
 	s.seal()
 	s.unsynced = false
-	if _, err := s.index.get(s.fs, s.path(indexSuffix)); err != nil {
+	if _, err := s.index.get(s, indexSuffix); err != nil {
 		return err
 	}
-	_, err := s.times.get(s.fs, s.path(timeSuffix))
+	_, err := s.times.get(s, timeSuffix)
 	s.temp = ""
 	return err
 }

@@ -131,7 +131,7 @@ func (l *Log) planRanges(plan *cutPlan) error {
 		if s.size == pos {
 			continue
 		}
-		f, err := s.data.get(l.fs, s.path(logSuffix))
+		f, err := s.data.get(s, logSuffix)
 		if err != nil {
 			return err
 		}
@@ -311,7 +311,7 @@ func (l *Log) removeTail(plan cutPlan, gone []*segment) error {
 			return err
 		}
 	}
-	f, err := s.data.get(l.fs, s.path(logSuffix))
+	f, err := s.data.get(s, logSuffix)
 	if err != nil {
 		return err
 	}

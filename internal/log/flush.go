@@ -63,7 +63,7 @@ func (j *FlushJob) Offset() types.Offset { return j.to }
 // Sync does the I/O of the flush, data before names. Any goroutine.
 func (j *FlushJob) Sync() error {
 	for _, s := range j.files {
-		f, err := s.data.get(s.fs, s.path(logSuffix))
+		f, err := s.data.get(s, logSuffix)
 		if s.retired.Load() {
 			continue // cut or compacted meanwhile: whoever did that syncs what took its place
 		}

@@ -57,11 +57,11 @@ func parseFileName(name string) (base types.Offset, suffix string, ok bool) {
 // stays open. Opening takes no lock: of two openers one closes its handle again.
 type lazyFile struct{ p atomic.Pointer[vfs.File] }
 
-func (z *lazyFile) get(fsys vfs.FS, name string) (vfs.File, error) {
+func (z *lazyFile) get(s *segment, suffix string) (vfs.File, error) {
 	if f := z.p.Load(); f != nil {
 		return *f, nil
 	}
-	f, err := fsys.Open(name)
+	f, err := s.fs.Open(s.path(suffix))
 	if err != nil {
 		return nil, err
 	}

@@ -62,16 +62,18 @@ func (s *segment) path(suffix string) string { return join(s.dir, FileName(s.bas
 // acquire takes a hold on the files. The caller holds Log.mu, under which the
 // log's own hold can't end.
 func (s *segment) acquire() {
-	n := s.refs.Add(1)
-	assert.That(n > 1, "I-23: segment %d was held after its last release", s.base)
+	if n := s.refs.Add(1); n <= 1 {
+		assert.That(false, "I-23: segment %d was held after its last release", s.base)
+	}
 }
 
 // release ends a hold; the last one closes the files.
 func (s *segment) release() {
-	n := s.refs.Add(-1)
-	assert.That(n >= 0, "I-23: segment %d was released %d times too often", s.base, -n)
-	if n == 0 {
+	switch n := s.refs.Add(-1); {
+	case n == 0:
 		s.closeFiles()
+	case n < 0:
+		assert.That(false, "I-23: segment %d was released %d times too often", s.base, -n)
 	}
 }
 
@@ -98,7 +100,9 @@ func (s *segment) noteBatch(h *batch.Header, pos int64, interval int) {
 	}
 	if s.unindexed > interval {
 		rel, ok := relative(h.LastOffset(), s.base)
-		assert.That(ok, "I-24: offset %d doesn't fit segment %d", h.LastOffset(), s.base)
+		if !ok {
+			assert.That(false, "I-24: offset %d doesn't fit segment %d", h.LastOffset(), s.base)
+		}
 		s.entries = append(s.entries, indexEntry{rel, int32(pos)})
 		s.stamp()
 		s.unindexed = 0
@@ -210,7 +214,7 @@ func (s *segment) look() pin {
 	return pin{s, s.size, s.next, s.sealed, s.indexCount, s.timeCount, s.entries, s.stamps, s.maxTs, s.maxTsLast, 0}
 }
 
-func (p *pin) file() (vfs.File, error) { return p.seg.data.get(p.seg.fs, p.seg.path(logSuffix)) }
+func (p *pin) file() (vfs.File, error) { return p.seg.data.get(p.seg, logSuffix) }
 
 // floor gives a position at or before the batch that holds o.
 func (p *pin) floor(o types.Offset) (int64, error) {
@@ -221,7 +225,7 @@ func (p *pin) floor(o types.Offset) (int64, error) {
 	if p.indexCount == 0 {
 		return 0, nil
 	}
-	f, err := p.seg.index.get(p.seg.fs, p.seg.path(indexSuffix))
+	f, err := p.seg.index.get(p.seg, indexSuffix)
 	if err != nil {
 		return 0, err
 	}
@@ -236,7 +240,7 @@ func (p *pin) floorByPos(pos int64) (int64, error) {
 	if p.indexCount == 0 {
 		return 0, nil
 	}
-	f, err := p.seg.index.get(p.seg.fs, p.seg.path(indexSuffix))
+	f, err := p.seg.index.get(p.seg, indexSuffix)
 	if err != nil {
 		return 0, err
 	}
@@ -251,7 +255,7 @@ func (p *pin) floorTime(ts types.Millis) (types.Offset, error) {
 	if p.timeCount == 0 {
 		return p.seg.base, nil
 	}
-	f, err := p.seg.times.get(p.seg.fs, p.seg.path(timeSuffix))
+	f, err := p.seg.times.get(p.seg, timeSuffix)
 	if err != nil {
 		return 0, err
 	}
