@@ -1,0 +1,310 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/broker/api"
+	"tidemark/internal/config"
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
+	"tidemark/internal/metastore/mem"
+	"tidemark/internal/vfs"
+	"tidemark/internal/wire"
+)
+
+// severed is a store that a test can cut a node off from: calls fail, the watch falls silent.
+type severed struct {
+	metastore.Store
+	cut atomic.Bool
+}
+
+func (s *severed) Get(ctx context.Context, key string) (metastore.KV, metastore.Revision, error) {
+	if s.cut.Load() {
+		return metastore.KV{}, 0, metastore.ErrUnavailable
+	}
+	return s.Store.Get(ctx, key)
+}
+
+func (s *severed) Range(ctx context.Context, prefix string) ([]metastore.KV, metastore.Revision, error) {
+	if s.cut.Load() {
+		return nil, 0, metastore.ErrUnavailable
+	}
+	return s.Store.Range(ctx, prefix)
+}
+
+func (s *severed) Txn(ctx context.Context, txn metastore.Txn) (metastore.TxnResult, error) {
+	if s.cut.Load() {
+		return metastore.TxnResult{}, metastore.ErrUnavailable
+	}
+	return s.Store.Txn(ctx, txn)
+}
+
+func (s *severed) KeepAlive(ctx context.Context, id metastore.LeaseID) (time.Duration, error) {
+	if s.cut.Load() {
+		return 0, metastore.ErrUnavailable
+	}
+	return s.Store.KeepAlive(ctx, id)
+}
+
+func (s *severed) Revoke(ctx context.Context, id metastore.LeaseID) error {
+	if s.cut.Load() {
+		return metastore.ErrUnavailable
+	}
+	return s.Store.Revoke(ctx, id)
+}
+
+func (s *severed) Watch(ctx context.Context, prefix string, after metastore.Revision) metastore.Watcher {
+	return &severedWatch{Watcher: s.Store.Watch(ctx, prefix, after), s: s}
+}
+
+type severedWatch struct {
+	metastore.Watcher
+	s *severed
+}
+
+func (w *severedWatch) Next(ctx context.Context) (metastore.Events, error) {
+	events, err := w.Watcher.Next(ctx)
+	if err == nil && w.s.cut.Load() {
+		return metastore.Events{}, metastore.ErrUnavailable
+	}
+	return events, err
+}
+
+// fleet is several nodes on one store in memory, whose clock the test moves.
+type fleet struct {
+	t     *testing.T
+	store *mem.Store
+	nodes map[types.BrokerID]*fleetNode
+	set   []string
+}
+
+type fleetNode struct {
+	*Broker
+	fs    *vfs.Mem
+	store *severed
+}
+
+func newFleet(t *testing.T, n int, settings ...string) *fleet {
+	f := &fleet{t: t, store: mem.New(), nodes: make(map[types.BrokerID]*fleetNode), set: settings}
+	t.Cleanup(func() { _ = f.store.Close() })
+	for i := range n {
+		f.start(types.BrokerID(i + 1))
+	}
+	f.meet(n)
+	return f
+}
+
+// start brings a node up, on the disk that it had before if it had one.
+func (f *fleet) start(id types.BrokerID, settings ...string) *fleetNode {
+	f.t.Helper()
+	fs := vfs.NewMem()
+	if old, ok := f.nodes[id]; ok {
+		fs = old.fs
+	}
+	var all []config.Setting
+	for _, s := range append(slices.Concat([]string{"listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=/data", "num.shards=2", fmt.Sprint("node.id=", id)}, f.set), settings...) {
+		one, err := config.ParseSet(s)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+	cfg, _, err := config.Resolve(all)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	n := &fleetNode{fs: fs, store: &severed{Store: f.store}}
+	if n.Broker, err = Open(testContext(f.t), cfg, Options{FS: fs, Store: n.store}); err != nil {
+		f.t.Fatal(err)
+	}
+	f.nodes[id] = n
+	f.t.Cleanup(func() { _ = n.Close(context.Background()) })
+	return n
+}
+
+// meet waits until every node knows n brokers.
+func (f *fleet) meet(n int) {
+	f.t.Helper()
+	for id, node := range f.nodes {
+		eventually(f.t, fmt.Sprintf("node %d knows %d brokers", id, n), func() bool {
+			known := 0
+			for range node.Image().Brokers() {
+				known++
+			}
+			return known == n
+		})
+	}
+}
+
+// kill cuts a node off from the metadata and ends its lease, as its death would in time.
+func (f *fleet) kill(id types.BrokerID) {
+	n := f.nodes[id]
+	n.store.cut.Store(true)
+	f.store.ExpireLease(n.lease.id())
+}
+
+// create makes a topic with given replicas and waits until every node knows it.
+func (f *fleet) create(name string, assignment map[int32][]types.BrokerID, configs ...string) types.TopicID {
+	f.t.Helper()
+	r := api.CreateTopic{Name: name, Partitions: -1, ReplicationFactor: -1, Assignments: assignment, Configs: map[string]*string{}}
+	for i := 0; i+1 < len(configs); i += 2 {
+		r.Configs[configs[i]] = &configs[i+1]
+	}
+	made, err := f.any().Topics().Create(testContext(f.t), r)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return made.ID
+}
+
+// any gives a node that isn't cut off.
+func (f *fleet) any() *fleetNode {
+	for id := types.BrokerID(1); ; id++ {
+		if n, ok := f.nodes[id]; ok && !n.store.cut.Load() {
+			return n
+		}
+	}
+}
+
+// record waits until a partition's record is as a test wants it.
+func (f *fleet) record(id types.TopicID, n int32, what string, ok func(*meta.PartitionRecord) bool) *meta.PartitionRecord {
+	f.t.Helper()
+	var r *meta.PartitionRecord
+	defer func() {
+		if f.t.Failed() {
+			f.t.Logf("record: %+v", r)
+		}
+	}()
+	eventually(f.t, what, func() bool {
+		r, _ = f.any().Image().Partition(id, n)
+		return r != nil && ok(r)
+	})
+	return r
+}
+
+func oneOf(all ...types.BrokerID) map[int32][]types.BrokerID {
+	return map[int32][]types.BrokerID{0: all}
+}
+
+func ledBy(f *fleet, id types.BrokerID) func(*meta.PartitionRecord) bool {
+	return func(r *meta.PartitionRecord) bool { return r.Leader == id && !control.NeedsLeader(f.any().Image(), r) }
+}
+
+// TestFailureOfABroker: the partitions that a lost broker led have leaders
+// elsewhere, in a higher epoch, and no ISR names it; the lost broker serves
+// nothing once its lease may be over (R10).
+func TestFailureOfABroker(t *testing.T) {
+	f := newFleet(t, 3, "broker.session.timeout.ms=1000")
+	assignment := make(map[int32][]types.BrokerID)
+	for n := range int32(12) {
+		assignment[n] = []types.BrokerID{types.BrokerID(n%3 + 1), types.BrokerID((n+1)%3 + 1), types.BrokerID((n+2)%3 + 1)}
+	}
+	id := f.create("a", assignment)
+	if c, ok := f.any().Image().Controller(); !ok || c.Record.Broker != 1 {
+		t.Fatalf("controller %+v: the first node should be it", c)
+	}
+	// The controller itself goes: another takes the office first.
+	f.kill(1)
+	for n := range int32(12) {
+		r := f.record(id, n, "a live leader and an ISR without the lost broker", func(r *meta.PartitionRecord) bool {
+			return !control.NeedsLeader(f.any().Image(), r) && !r.InISR(1)
+		})
+		wantEpoch := types.LeaderEpoch(0)
+		if n%3 == 0 {
+			wantEpoch = 1
+		}
+		if r.LeaderEpoch != wantEpoch || len(r.ISR) != 2 {
+			t.Errorf("partition %d: %+v, want leader epoch %d", n, r, wantEpoch)
+		}
+	}
+	if c, ok := f.any().Image().Controller(); !ok || c.Record.Broker == 1 {
+		t.Errorf("controller %+v", c)
+	}
+	p := mustPartition(t, f.nodes[1].Broker, "a", 0)
+	eventually(t, "the lost broker fences itself", func() bool { return f.nodes[1].lease.over() })
+	_, err := f.nodes[1].get(p.TopicID(), 0)
+	wantCode(t, "the lost broker", err, wire.ErrNotLeaderOrFollower)
+	// It comes back: a new registration that leads nothing.
+	f.nodes[1].store.cut.Store(false)
+	eventually(t, "broker 1 is registered again", func() bool { _, ok := f.nodes[2].Image().Broker(1); return ok })
+}
+
+// TestControlledShutdown: leaders move before the broker ends, and it comes back to them (R11's mark).
+func TestControlledShutdown(t *testing.T) {
+	f := newFleet(t, 2)
+	id := f.create("a", oneOf(1, 2))
+	lone := f.create("lone", oneOf(1))
+	closing := make(chan error, 1)
+	go func() { closing <- f.nodes[1].Close(context.Background()) }()
+	eventually(t, "2 leads while 1 is still registered, or after", func() bool {
+		r, _ := f.nodes[2].Image().Partition(id, 0)
+		return r.Leader == 2
+	})
+	if err := <-closing; err != nil {
+		t.Fatal(err)
+	}
+	r, _ := f.nodes[2].Image().Partition(id, 0)
+	if r.LeaderEpoch != 1 || !slices.Equal(r.ISRIDs(), []types.BrokerID{2}) {
+		t.Errorf("%+v", r)
+	}
+	before, _ := f.nodes[2].Image().Partition(lone, 0)
+	if before.Leader != 1 {
+		t.Errorf("a lone replica's record: %+v", before)
+	}
+	f.start(1)
+	f.record(lone, 0, "1 leads its lone replica again", func(r *meta.PartitionRecord) bool { return ledBy(f, 1)(r) && r.LeaderEpoch > before.LeaderEpoch })
+}
+
+// TestUncleanElectionTakesTheBest: of the live replicas outside the ISR the one
+// with the longest history leads, not the first one (R11).
+func TestUncleanElectionTakesTheBest(t *testing.T) {
+	f := newFleet(t, 3)
+	id := f.create("a", oneOf(1, 2, 3), "unclean.leader.election.enable", "true")
+	for _, b := range []types.BrokerID{2, 3} {
+		p := mustPartition(t, f.nodes[b].Broker, "a", 0)
+		err := p.Do(testContext(t), func(o *Owned) error {
+			r, _ := o.Record()
+			if err := o.Log().SetTimelineCheckpoint(timeline.Checkpoint{List: r.Timelines, LeaderEpoch: r.LeaderEpoch}.Format()); err != nil {
+				return err
+			}
+			for range b { // 3 gets more than 2
+				raw := oneBatch(t, "x")
+				batch.Stamp(raw, o.Log().View().LogEnd, 0)
+				if _, err := o.Log().AppendAsFollower(raw, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	leader := f.nodes[1]
+	plan, err := control.UpdatePartition(leader.Image(), id, 0, func() meta.PartitionRecord {
+		r, _ := leader.Image().Partition(id, 0)
+		next := r.Clone()
+		next.ISR = next.ISR[:1]
+		return next
+	}(), leader.me())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leader.Commit(testContext(t), plan); err != nil {
+		t.Fatal(err)
+	}
+	f.kill(1)
+	r := f.record(id, 0, "somebody leads", func(r *meta.PartitionRecord) bool { return r.Leader != 1 })
+	if r.Leader != 3 || !slices.Equal(r.ISRIDs(), []types.BrokerID{3}) {
+		t.Errorf("%+v, want 3 to lead", r)
+	}
+}
