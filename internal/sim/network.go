@@ -1,0 +1,71 @@
+package sim
+
+import "time"
+
+// network carries messages between named nodes: late, out of order, twice or not at all.
+type network struct {
+	k    *kernel
+	o    *Options
+	calm bool // the liveness phase: nothing is lost, delays are short
+	// cut says which directions are cut now: cut[{from, to}] counts the cuts in force.
+	cut map[direction]int
+}
+
+type direction struct{ from, to string }
+
+func newNetwork(k *kernel, o *Options) *network {
+	return &network{k: k, o: o, cut: map[direction]int{}}
+}
+
+func (n *network) isCut(from, to string) bool { return n.cut[direction{from, to}] > 0 }
+
+// delay draws how long one message takes.
+func (n *network) delay(d dice) time.Duration {
+	base := d.between(200*time.Microsecond, 3*time.Millisecond)
+	if !n.calm && d.chance(n.o.SlowMessage) {
+		return base + d.around(800*time.Millisecond)
+	}
+	return base
+}
+
+// send delivers a message once, twice or never.
+func (n *network) send(from, to, what string, deliver func()) {
+	d := n.k.dice("network " + from + " " + to)
+	if n.isCut(from, to) || !n.calm && d.chance(n.o.DropMessage) {
+		n.k.probe("network: message lost")
+		return
+	}
+	arrive := func() {
+		if n.isCut(from, to) {
+			n.k.probe("network: message lost")
+			return
+		}
+		deliver()
+	}
+	n.k.after(n.delay(d), what, arrive)
+	if !n.calm && d.chance(n.o.DuplicateMessage) {
+		n.k.probe("network: message twice")
+		n.k.after(n.delay(d), what, arrive)
+	}
+}
+
+// call sends a request and brings its answers back. answered runs for each
+// answer that arrives, late ones and duplicates too; lost runs once if none has by
+// the time-out. serve may keep reply and call it later.
+func (n *network) call(from, to, what string, timeout time.Duration, serve func(reply func(func())), lost func()) {
+	arrived := false
+	n.send(from, to, what, func() {
+		serve(func(answered func()) {
+			n.send(to, from, what+" answer", func() {
+				arrived = true
+				answered()
+			})
+		})
+	})
+	n.k.after(timeout, what+" timeout", func() {
+		if !arrived {
+			n.k.probe("network: request timed out")
+			lost()
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// action is one thing that happens from outside: a client's, an operator's, a
+// fault. All of them are planned before the run; the shrinker leaves some out.
+type action struct {
+	number int
+	at     time.Duration
+	kind   *actionKind
+	dice   dice // its own, so that leaving out another action changes nothing
+}
+
+// actionKind is a kind of action with its usual rate per virtual minute.
+type actionKind struct {
+	name string
+	rate float64
+	do   func(w *world, d dice) string // says what it did
+}
+
+// actionKinds in the order in which options and plans are drawn. It is filled by
+// init because the actions themselves plan nothing.
+var actionKinds []*actionKind
+
+func init() {
+	actionKinds = []*actionKind{
+		{"produce", 60, (*world).produce},
+		{"elect", 6, (*world).electCleanly},
+		{"elect-unclean", 5, (*world).electUncleanly},
+		{"source-down", 2, (*world).sourceDown},
+		{"source-loses-tail", 1, (*world).sourceLosesTail},
+		{"retain", 3, (*world).sourceRetention},
+		{"compact", 4, (*world).sourceCompaction},
+		{"recreate", 0.1, (*world).recreateTopic},
+		{"rewrite", 0.1, (*world).sourceRewrites},
+		{"cut-link", 2, (*world).cutLink},
+		{"crash", 2, (*world).crashNow},
+		{"crash-in-write", 4, (*world).crashInWrite},
+		{"restart-cleanly", 0.7, (*world).restartCleanly},
+		{"disk-full", 0.7, (*world).diskFull},
+		{"disk-error", 1, (*world).diskError},
+		{"store-down", 1, (*world).storeDown},
+		{"hold-watch", 2, (*world).holdWatch},
+		{"expire-lease", 1, (*world).expireLease},
+		{"clock-jump", 1, (*world).clockJump},
+		{"pause", 0.7, (*world).pauseMirror},
+		{"failover", 0.4, (*world).failover},
+		{"write-here", 12, (*world).writeHere},
+		{"purge-vault", 1, (*world).purgeVault},
+	}
+}
+
+// makePlan draws the plan of a run: each kind comes at random moments of its own stream.
+func makePlan(seed uint64, o *Options) []action {
+	var plan []action
+	for i, kind := range actionKinds {
+		rate := o.Rates[kind.name]
+		if rate <= 0 {
+			continue
+		}
+		d := dice{rand.New(rand.NewPCG(seed, 0x706c616e_00+uint64(i)))}
+		for at := time.Duration(0); ; {
+			at += time.Duration(d.ExpFloat64() * float64(time.Minute) / rate)
+			if at >= o.Length {
+				break
+			}
+			own := dice{rand.New(rand.NewPCG(d.Uint64(), seed))}
+			plan = append(plan, action{at: at, kind: kind, dice: own})
+		}
+	}
+	slices.SortStableFunc(plan, func(a, b action) int { return cmp.Compare(a.at, b.at) })
+	for i := range plan {
+		plan[i].number = i
+	}
+	return plan
+}
+
+// schedule puts the plan's actions on the clock, but for those left out.
+func (w *world) schedule(plan []action, keep func(int) bool) {
+	for _, a := range plan {
+		if !keep(a.number) {
+			continue
+		}
+		w.k.after(a.at, "plan "+a.kind.name, func() {
+			what := a.kind.do(w, a.dice)
+			if what != "" {
+				w.done[a.kind.name]++
+				w.k.note("PLAN", "#%d %s: %s", a.number, a.kind.name, what)
+			}
+		})
+	}
+}
+
+// String is the action's number, moment and kind.
+func (a action) String() string {
+	return fmt.Sprintf("#%d %v %s", a.number, a.at.Round(time.Millisecond), a.kind.name)
+}
