@@ -51,6 +51,8 @@ type Broker struct {
 
 	clusterID string
 	dirs      []*logDir
+	lost      []*logDir // of the configuration's, those that could not be used at the start
+	loading   bool      // the partitions of the first image are being made
 	store     metastore.Store
 	closeMeta func() error
 	view      *viewer

@@ -74,7 +74,10 @@ func (b *Broker) openDirs(context.Context) error {
 			if isRefusal(err) {
 				return err
 			}
-			b.logger.Error("log dir can't be used", "dir", path, "err", err)
+			b.logger.Error("log dir can't be used; its partitions are offline", "dir", path, "err", err)
+			lost := &logDir{fs: b.fs, path: path, failed: func(*logDir, error) {}}
+			lost.fail(err)
+			b.lost = append(b.lost, lost)
 			continue
 		}
 		d.failed = b.dirFailed
@@ -227,7 +230,10 @@ func (b *Broker) dirFailed(d *logDir, cause error) {
 	})
 }
 
-// chooseDir gives the dir that holds a partition already, else the emptiest live one.
+// chooseDir gives the dir that holds a partition already, else the emptiest
+// live one. While a log dir can't be used, a partition that was there before
+// this start and isn't found is taken to be in that dir: it is offline, and
+// doesn't begin anew elsewhere.
 func (b *Broker) chooseDir(tp types.TopicPartition) *logDir {
 	var best *logDir
 	for _, d := range b.dirs {
@@ -238,6 +244,9 @@ func (b *Broker) chooseDir(tp types.TopicPartition) *logDir {
 		if d.failure() == nil && (best == nil || d.partitions < best.partitions) {
 			best = d
 		}
+	}
+	if b.loading && len(b.lost) > 0 && (best == nil || !best.found[tp.String()]) {
+		return b.lost[0]
 	}
 	if best == nil {
 		best = b.dirs[0]

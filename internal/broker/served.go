@@ -26,9 +26,10 @@ func (s *served) Get(id types.TopicID, number int32) (api.Partition, error) {
 // LogDirs implements api.Partitions.
 func (s *served) LogDirs() []api.LogDir {
 	b := (*Broker)(s)
-	out := make([]api.LogDir, len(b.dirs))
-	index := make(map[*logDir]int, len(b.dirs))
-	for i, d := range b.dirs {
+	dirs := append(b.dirs[:len(b.dirs):len(b.dirs)], b.lost...)
+	out := make([]api.LogDir, len(dirs))
+	index := make(map[*logDir]int, len(dirs))
+	for i, d := range dirs {
 		out[i] = api.LogDir{Path: d.path, TotalBytes: -1, UsableBytes: -1}
 		index[d] = i
 		if d.failure() != nil {

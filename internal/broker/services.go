@@ -142,9 +142,11 @@ func (b *Broker) openPartitions(ctx context.Context) error {
 	b.topics = &topics{b: b}
 	b.ids = &producerIDs{b: b}
 	image := b.view.current()
+	b.loading = true
 	for p := range image.Partitions() {
 		b.showPartition(image, p)
 	}
+	b.loading = false
 	b.clearFolders(image)
 	b.view.before, b.view.after = b.imageComing, b.imageChanged
 	b.work.Go(func() { b.view.run(b.ctx) })
