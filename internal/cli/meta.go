@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 )
 
 // metaCmd is `tidemark meta`.
@@ -24,9 +22,5 @@ func (c *metaCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	var tree any
-	if err := json.Unmarshal(m, &tree); err != nil {
-		return fmt.Errorf("metadata: %w", err)
-	}
-	return c.print(s.Out, tree, nil)
+	return c.print(s.Out, m, nil)
 }

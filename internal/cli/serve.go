@@ -98,15 +98,23 @@ func startNode(ctx context.Context, f *nodeFlags, s Streams) (*node, error) {
 	for _, w := range warnings {
 		logger.Warn("setting has no effect", "setting", w.String())
 	}
-	b, err := broker.Open(ctx, cfg, broker.Options{Logger: logger, Version: s.Version})
-	if err != nil {
+	opts := broker.Options{Logger: logger, Version: s.Version}
+	var ln net.Listener
+	if cfg.HTTPListener != "" {
+		if ln, err = console.Listen(cfg.HTTPListener); err != nil {
+			return nil, err
+		}
+		opts.HTTPAddr = ln.Addr().String()
+	}
+	n := &node{log: logger}
+	if n.broker, err = broker.Open(ctx, cfg, opts); err != nil {
+		if ln != nil {
+			err = errors.Join(err, ln.Close())
+		}
 		return nil, err
 	}
-	n := &node{broker: b, log: logger}
-	if cfg.HTTPListener != "" {
-		if n.api, err = console.Serve(cfg.HTTPListener, consoleNode{b}, logger); err != nil {
-			return nil, errors.Join(err, n.close())
-		}
+	if ln != nil {
+		n.api = console.Serve(ln, consoleNode{n.broker}, logger)
 		logger.Info("HTTP API is up", "addr", n.api.Addr())
 	}
 	return n, nil

@@ -82,12 +82,17 @@ type Server struct {
 	done chan struct{}
 }
 
-// Serve listens on addr (HOST:PORT) and answers until Close.
-func Serve(addr string, node Node, log *slog.Logger) (*Server, error) {
+// Listen opens the API's address (HOST:PORT), before there is a node to serve.
+func Listen(addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("HTTP API: %w (choose another address with --http)", err)
 	}
+	return ln, nil
+}
+
+// Serve answers on ln until Close, which closes it.
+func Serve(ln net.Listener, node Node, log *slog.Logger) *Server {
 	s := &Server{node: node, log: log, ln: ln, done: make(chan struct{})}
 	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
@@ -97,7 +102,7 @@ func Serve(addr string, node Node, log *slog.Logger) (*Server, error) {
 			log.Error("HTTP API stopped", "err", err)
 		}
 	}()
-	return s, nil
+	return s
 }
 
 // Addr is where the API listens.
