@@ -89,6 +89,10 @@ func TestPiecesArriveInOrder(t *testing.T) {
 		"larger than every buffer": func(f wire.File) []wire.Piece {
 			return []wire.Piece{{Mem: []byte("head")}, {File: f, Off: 1, Len: 9<<20 - 1}, {Mem: content[:300<<10]}}
 		},
+		"headers between large ones": func(f wire.File) []wire.Piece {
+			return []wire.Piece{{Mem: []byte("head")}, {File: f, Off: 4097, Len: 160 << 10}, {Mem: []byte("next")},
+				{File: f, Off: 3, Len: 100_001}, {Mem: []byte("tail")}}
+		},
 		"the same file twice": func(f wire.File) []wire.Piece {
 			return []wire.Piece{{File: f, Off: 1 << 20, Len: 1 << 20}, {File: f, Off: 0, Len: 1 << 20}}
 		},
@@ -167,12 +171,12 @@ func TestOneFileServesManyConnections(t *testing.T) {
 
 func TestFileThatEndsEarlyClosesTheConnection(t *testing.T) {
 	for name, f := range map[string]wire.File{
-		"sendfile": testFile(t, pattern(1000)), "memory file": memFile{bytes.NewReader(pattern(1000))},
+		"sendfile": testFile(t, pattern(100_000)), "memory file": memFile{bytes.NewReader(pattern(100_000))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			released := make(chan struct{})
 			_, addr := start(t, Options{Handler: handlerFunc(func(context.Context, *wire.Request) (*wire.Response, error) {
-				r := wire.NewResponse(wire.Piece{Mem: []byte{0, 0, 8, 0}}, wire.Piece{File: f, Off: 0, Len: 2048})
+				r := wire.NewResponse(wire.Piece{Mem: []byte{0, 2, 0, 0}}, wire.Piece{File: f, Off: 0, Len: 128 << 10})
 				r.OnDone(func() { close(released) })
 				return r, nil
 			})}, Listener{})
