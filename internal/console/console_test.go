@@ -1,0 +1,218 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/telemetry"
+	"tidemark/internal/vault"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeNode answers what a test wants to see.
+type fakeNode struct {
+	ready, healthy error
+	mirrors        fakeMirrors
+	registry       *prometheus.Registry
+}
+
+func (n *fakeNode) Ready() error                  { return n.ready }
+func (n *fakeNode) Healthy() error                { return n.healthy }
+func (n *fakeNode) ClusterID() string             { return "cluster" }
+func (n *fakeNode) NodeID() types.BrokerID        { return 3 }
+func (n *fakeNode) Image() *meta.Image            { return meta.Empty("cluster") }
+func (n *fakeNode) Gatherer() prometheus.Gatherer { return n.registry }
+func (n *fakeNode) Mirrors() Mirrors              { return &n.mirrors }
+func (n *fakeNode) Vault() Vault                  { return fakeVault{} }
+
+type fakeVault struct{}
+
+func (fakeVault) List() ([]vault.Entry, error) { return []vault.Entry{{ID: "e1", Topic: "t"}}, nil }
+
+func (fakeVault) Show(id string) (vault.Entry, error) {
+	if id != "e1" {
+		return vault.Entry{}, fmt.Errorf("%s: %w", id, vault.ErrNoEntry)
+	}
+	return vault.Entry{ID: id}, nil
+}
+
+func (fakeVault) Export(_ string, f vault.Format, w io.Writer) error {
+	_, err := io.WriteString(w, "exported as "+string(f))
+	return err
+}
+
+func (v fakeVault) Purge(id string) error { _, err := v.Show(id); return err }
+
+// fakeMirrors knows the mirror "m" and remembers what was asked.
+type fakeMirrors struct {
+	asked []string
+	err   error
+}
+
+func (f *fakeMirrors) note(verb, name string) error {
+	f.asked = append(f.asked, verb+" "+name)
+	if f.err == nil && name != "m" {
+		return fmt.Errorf("%w: %s", mirror.ErrUnknownMirror, name)
+	}
+	return f.err
+}
+
+func (f *fakeMirrors) Create(_ context.Context, s mirror.Spec) error {
+	return f.note("create", s.Name)
+}
+func (f *fakeMirrors) Start(_ context.Context, name string) error  { return f.note("start", name) }
+func (f *fakeMirrors) Pause(_ context.Context, name string) error  { return f.note("pause", name) }
+func (f *fakeMirrors) Resume(_ context.Context, name string) error { return f.note("resume", name) }
+func (f *fakeMirrors) Delete(_ context.Context, name string) error { return f.note("delete", name) }
+
+func (f *fakeMirrors) Failover(_ context.Context, name string, topics []string) (mirror.Status, error) {
+	return mirror.Status{Mirror: name, State: "STOPPED"}, f.note("failover "+strings.Join(topics, "+"), name)
+}
+
+func (f *fakeMirrors) Status(_ context.Context, name string) (mirror.Status, error) {
+	return mirror.Status{Mirror: name, State: "RUNNING", Partitions: []mirror.PartitionStatus{{Topic: "t", End: 7}}}, f.note("status", name)
+}
+
+func (f *fakeMirrors) Describe(_ context.Context, name string) (mirror.Description, error) {
+	return mirror.Description{Status: mirror.Status{Mirror: name}}, f.note("describe", name)
+}
+
+func (f *fakeMirrors) List(context.Context) ([]mirror.Status, error) { return nil, f.err }
+func (f *fakeMirrors) Events() []mirror.Event                        { return nil }
+
+func (f *fakeMirrors) Verify(_ context.Context, name string, progress func(mirror.Verify)) (mirror.Verify, error) {
+	if err := f.note("verify", name); err != nil {
+		return mirror.Verify{}, err
+	}
+	progress(mirror.Verify{Mirror: name, Bytes: 1, TotalBytes: 2})
+	return mirror.Verify{Mirror: name, Equal: true, Bytes: 2, TotalBytes: 2}, nil
+}
+
+func serve(t *testing.T) (*fakeNode, *Client) {
+	t.Helper()
+	n := &fakeNode{registry: prometheus.NewRegistry()}
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Serve(ln, n, telemetry.Discard())
+	c, err := NewClient("http://" + s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.http.CloseIdleConnections()
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return n, c
+}
+
+// ask sends a raw request and gives status and body.
+func ask(t *testing.T, c *Client, method, path, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// TestStatusCodes checks each route's success, and what a bad call gets.
+func TestStatusCodes(t *testing.T) {
+	n, c := serve(t)
+	f := func(want int, say, method, path, body string) {
+		t.Helper()
+		status, got := ask(t, c, method, path, body)
+		if status != want || !strings.Contains(got, say) {
+			t.Errorf("%s %s: %d %s, want %d and %q", method, path, status, got, want, say)
+		}
+		if want != http.StatusOK && !json.Valid([]byte(got)) {
+			t.Errorf("%s %s: %q is no JSON", method, path, got)
+		}
+	}
+	f(200, `"ok"`, "GET", "/healthz", "")
+	f(200, `"ok"`, "GET", "/readyz", "")
+	f(200, "", "GET", "/metrics", "")
+	f(200, `"clusterId":"cluster"`, "GET", "/api/v1/cluster", "")
+	f(200, `"entries"`, "GET", "/api/v1/meta", "")
+	f(200, "", "GET", "/api/v1/meta?format=text", "")
+	f(400, "want json or text", "GET", "/api/v1/meta?format=xml", "")
+	f(200, `{"events":[]}`, "GET", "/api/v1/events", "")
+	f(200, `"id":"e1"`, "GET", "/api/v1/vault", "")
+	f(200, `"id":"e1"`, "GET", "/api/v1/vault/e1", "")
+	f(404, "vault list", "GET", "/api/v1/vault/e2", "")
+	f(200, "exported as json", "GET", "/api/v1/vault/e1/export?format=json", "")
+	f(400, "want segments or json", "GET", "/api/v1/vault/e1/export", "")
+	f(404, "", "DELETE", "/api/v1/vault/e2", "")
+	f(200, `{"mirrors":[]}`, "GET", "/api/v1/mirrors", "")
+	f(200, `"end":7`, "GET", "/api/v1/mirrors/m", "")
+	f(404, "no such mirror", "GET", "/api/v1/mirrors/x", "")
+	f(200, `"mirror":"m"`, "POST", "/api/v1/mirrors", `{"name":"m","bootstrap":["h:1"]}`)
+	f(400, "unknown field", "POST", "/api/v1/mirrors", `{"nmae":"m"}`)
+	f(400, "bad request", "POST", "/api/v1/mirrors", `{`)
+	f(200, "STOPPED", "POST", "/api/v1/mirrors/m/failover", `{"topics":["a","b"]}`)
+	f(404, "openapi.json", "GET", "/api/v2/nothing", "")
+	f(404, "no DELETE", "DELETE", "/healthz", "")
+	f(200, `"openapi"`, "GET", "/api/v1/openapi.json", "")
+	n.mirrors.err = fmt.Errorf("%w: paused", mirror.ErrState)
+	f(409, "paused", "POST", "/api/v1/mirrors/m/pause", "")
+	n.mirrors.err = errors.New("disk on fire")
+	f(500, "disk on fire", "POST", "/api/v1/mirrors/m/start", "")
+	n.ready, n.healthy = errors.New("reading the metadata"), errors.New("log dir offline")
+	f(503, "reading the metadata", "GET", "/readyz", "")
+	f(503, "log dir offline", "GET", "/healthz", "")
+}
+
+// TestClientSpeaksTheAPI calls every verb through the client.
+func TestClientSpeaksTheAPI(t *testing.T) {
+	n, c := serve(t)
+	ctx := context.Background()
+	var seen []int64
+	v, err := c.Verify(ctx, "m", func(v mirror.Verify) { seen = append(seen, v.Bytes) })
+	if err != nil || !v.Equal || !v.Done || len(seen) != 1 {
+		t.Errorf("verify: %+v, %v, progress %v", v, err, seen)
+	}
+	if _, err := c.Verify(ctx, "x", nil); err == nil || !strings.Contains(err.Error(), "no such mirror") {
+		t.Errorf("verify of a mirror that isn't there: %v", err)
+	}
+	if _, err := c.Verb(ctx, "m", "resume"); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Failover(ctx, "m", []string{"a"}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Delete(ctx, "m"); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(n.mirrors.asked, ", "); got != "verify m, verify x, resume m, status m, failover a m, delete m" {
+		t.Errorf("asked %s", got)
+	}
+	var out strings.Builder
+	if err := c.VaultExport(ctx, "e1", vault.Segments, &out); err != nil || out.String() != "exported as segments" {
+		t.Errorf("export: %q, %v", out.String(), err)
+	}
+}
