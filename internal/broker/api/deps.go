@@ -32,6 +32,7 @@ type Deps struct {
 	Topics      Topics
 	Groups      Groups
 	ProducerIDs ProducerIDs
+	Cluster     Cluster
 	// Metrics is told what was produced and fetched; nil for none.
 	Metrics Metrics
 }

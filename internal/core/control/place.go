@@ -23,12 +23,9 @@ func (p placement) replicas(image *meta.Image) ([][]types.BrokerID, error) {
 	if p.assignment != nil {
 		return p.assignment, p.checkAssignment(image)
 	}
-	var live []types.BrokerID
-	for b := range image.Brokers() {
-		live = append(live, b.ID)
-	}
-	if p.replication < 1 || p.replication > len(live) {
-		return nil, fmt.Errorf("%w: %d, with %d brokers registered", ErrInvalidReplication, p.replication, len(live))
+	brokers := placeable(image)
+	if p.replication < 1 || p.replication > len(brokers) {
+		return nil, fmt.Errorf("%w: %d, with %d brokers registered", ErrInvalidReplication, p.replication, len(brokers))
 	}
 	// Leaders go round the brokers, beginning anywhere but the same for one
 	// topic; the followers' distance grows by one with each round, so that the
@@ -37,14 +34,70 @@ func (p placement) replicas(image *meta.Image) ([][]types.BrokerID, error) {
 	out := make([][]types.BrokerID, p.count)
 	for i := range out {
 		n := int(p.first) + i
-		leader := (start + n) % len(live)
-		out[i] = []types.BrokerID{live[leader]}
-		for r := 1; r < p.replication; r++ {
-			shift := 1 + (start+n/len(live)+r-1)%(len(live)-1)
-			out[i] = append(out[i], live[(leader+shift)%len(live)])
-		}
+		out[i] = choose(brokers, (start+n)%len(brokers), start+n/len(brokers), p.replication)
 	}
 	return out, nil
+}
+
+// site is a broker as placement sees it.
+type site struct {
+	id   types.BrokerID
+	rack string
+}
+
+// placeable lists the registered brokers so that neighbours are in different
+// racks where that can be: the racks take turns. Brokers that are leaving come
+// into question only if there is no other.
+func placeable(image *meta.Image) []site {
+	var staying, all []site
+	for b := range image.Brokers() {
+		s := site{id: b.ID, rack: b.Record.Rack}
+		all = append(all, s)
+		if !b.Record.Draining {
+			staying = append(staying, s)
+		}
+	}
+	if len(staying) > 0 {
+		all = staying
+	}
+	byRack := make(map[string][]site)
+	var order []string
+	for _, s := range all {
+		if len(byRack[s.rack]) == 0 {
+			order = append(order, s.rack)
+		}
+		byRack[s.rack] = append(byRack[s.rack], s)
+	}
+	slices.Sort(order)
+	out := make([]site, 0, len(all))
+	for round := 0; len(out) < len(all); round++ {
+		for _, rack := range order {
+			if round < len(byRack[rack]) {
+				out = append(out, byRack[rack][round])
+			}
+		}
+	}
+	return out
+}
+
+// choose gives the replicas of one partition: the leader at an index of brokers,
+// each further one the first, from a shifted place on, among those whose rack has
+// the fewest replicas so far. So no rack gets a second replica while another has none.
+func choose(brokers []site, leader, shift, replication int) []types.BrokerID {
+	chosen := []types.BrokerID{brokers[leader].id}
+	used := map[string]int{brokers[leader].rack: 1}
+	for len(chosen) < replication {
+		best := -1
+		for r := range len(brokers) - 1 {
+			at := (leader + 1 + (shift+len(chosen)-1+r)%(len(brokers)-1)) % len(brokers)
+			if !slices.Contains(chosen, brokers[at].id) && (best < 0 || used[brokers[at].rack] < used[brokers[best].rack]) {
+				best = at
+			}
+		}
+		chosen = append(chosen, brokers[best].id)
+		used[brokers[best].rack]++
+	}
+	return chosen
 }
 
 func (p placement) checkAssignment(image *meta.Image) error {
