@@ -186,6 +186,9 @@ func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
 	if rec == nil || o.Log() == nil || c.halted.Load() {
 		return nil
 	}
+	if c.machine == nil {
+		o.Hold(false) // whatever an earlier copier was about to do, this one begins anew
+	}
 	c.setPolicy(o.Topic())
 	if c.revision != rev || c.leading != o.Leading() {
 		c.revision, c.leading = rev, o.Leading()

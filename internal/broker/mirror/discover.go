@@ -230,6 +230,8 @@ func (r *run) takeTopic(ctx context.Context, t *source.Topic, configs topicConfi
 	}
 	follows, promoted := r.follows(image, here.ID)
 	switch {
+	case promoted && r.isEarlier(image, here.ID):
+		return false, fmt.Errorf("the topic was failed over before and is writable here; delete it, or exclude it with --exclude")
 	case promoted:
 		return false, nil
 	case !follows:
@@ -251,6 +253,16 @@ func (r *run) follows(image *meta.Image, id types.TopicID) (follows, promoted bo
 		promoted = promoted || p.Record.Writable
 	}
 	return true, promoted
+}
+
+// isEarlier reports whether a topic was promoted under an earlier start of a mirror of this name.
+func (r *run) isEarlier(image *meta.Image, id types.TopicID) bool {
+	for p := range image.PartitionsOf(id) {
+		if p.Record != nil && p.Record.Mirror != nil && p.Record.Mirror.StartID != r.record.Load().StartID {
+			return true
+		}
+	}
+	return false
 }
 
 // states are the mirror parts of n new partitions.
