@@ -28,8 +28,8 @@ func (l *Log) Close() error {
 // settleOnDisk writes what lives in memory and syncs everything.
 func (l *Log) settleOnDisk() error {
 	a := l.active()
-	if err := a.writeIndexes(); err != nil {
-		return l.refuse("write indexes", err)
+	if err := l.finishIndexes(a); err != nil {
+		return err
 	}
 	a.unsynced, l.folderChanged = true, true
 	if l.producers.Len() > 0 || len(l.segs) > 1 {

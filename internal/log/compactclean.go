@@ -75,6 +75,7 @@ func (cl *cleaner) seal() error {
 	if err := cl.f.Sync(); err != nil {
 		return err
 	}
+	s.stamp()
 	if err := s.writeIndexes(); err != nil {
 		return err
 	}

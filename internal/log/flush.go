@@ -20,14 +20,23 @@ type FlushJob struct {
 // syncAll is Flush for the middle of another procedure: it also works while a
 // job of the caller's is under way, whose outcome it does not wait for.
 func (l *Log) syncAll() error {
-	was := l.flushing
-	l.flushing = false
+	other := l.flush
+	l.flush = nil
 	j, err := l.StartFlush()
 	if err != nil {
+		l.flush = other
 		return err
 	}
+	if other != nil { // what it has taken over to sync may not be synced yet
+		j.syncDir = true
+		j.snapshots = append(j.snapshots, other.snapshots...)
+		for _, s := range other.indexes {
+			s.acquire()
+			j.indexes = append(j.indexes, s)
+		}
+	}
 	err = l.EndFlush(j, j.Sync())
-	l.flushing = was
+	l.flush = other
 	return err
 }
 
@@ -37,9 +46,9 @@ func (l *Log) StartFlush() (*FlushJob, error) {
 	if err := l.usable(); err != nil {
 		return nil, err
 	}
-	assert.That(!l.flushing, "I-27: a second flush began before the first ended")
-	l.flushing = true
+	assert.That(l.flush == nil, "I-27: a second flush began before the first ended")
 	j := &FlushJob{l: l, to: l.marks.end, cuts: l.cuts, syncDir: l.folderChanged, snapshots: l.unsyncedSnapshots}
+	l.flush = j
 	l.unsyncedSnapshots, l.folderChanged = nil, false
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +105,7 @@ func (j *FlushJob) Sync() error {
 // offset, or the log goes offline, because after a failed sync nobody knows
 // what the disk holds.
 func (l *Log) EndFlush(j *FlushJob, err error) error {
-	l.flushing = false
+	l.flush = nil
 	for _, s := range j.files {
 		s.release()
 	}

@@ -32,7 +32,7 @@ type Log struct {
 	badSnapshots      []types.Offset // found unreadable since the open began
 	headers           []batch.Header // scratch of an append
 	scratch           batch.Scratch
-	flushing          bool // a FlushJob is under way
+	flush             *FlushJob // under way, nil if none
 	// untouched says that the folder is as a clean shutdown left it: a close
 	// has nothing to write.
 	untouched  bool

@@ -125,7 +125,7 @@ func TestReadersDuringCuts(t *testing.T) {
 		case 1:
 			err = l.Flush()
 		case 2:
-			l.SetHighWatermark(v.LogEnd - types.Offset(rng.IntN(5)))
+			l.SetHighWatermark(max(v.HighWatermark, v.LogEnd-types.Offset(rng.IntN(5))))
 		case 3:
 			if _, err = l.RaiseLogStart(max(v.HighWatermark-40, v.LogStart), true, CutReason{}); err == nil {
 				_, err = l.EnforceRetention(1)

@@ -217,6 +217,7 @@ func removeIfThere(fsys vfs.FS, name string) error {
 func (p *opening) settleSegments(first int) error {
 	l := p.l
 	for _, s := range l.segs[first : len(l.segs)-1] {
+		s.stamp()
 		if err := s.writeIndexes(); err != nil {
 			return err
 		}
@@ -296,6 +297,7 @@ func (p *opening) rebuildSealed(s *segment, next types.Offset) error {
 	if s.aborted, err = l.rebuildAborted(s, f); err != nil {
 		return err
 	}
+	s.stamp()
 	if err := s.writeIndexes(); err != nil {
 		return err
 	}

@@ -98,8 +98,8 @@ func (l *Log) rollTo(old *segment, base types.Offset) error {
 		return l.replaceEmpty(old, base)
 	}
 	assert.That(base >= old.next, "I-25: segment %d begins below the end %d of segment %d", base, old.next, old.base)
-	if err := old.writeIndexes(); err != nil {
-		return l.refuse("write indexes", err)
+	if err := l.finishIndexes(old); err != nil {
+		return err
 	}
 	if err := l.takeSnapshot(); err != nil {
 		return l.refuse("write producer snapshot", err)
@@ -131,6 +131,17 @@ func (l *Log) replaceEmpty(old *segment, base types.Offset) error {
 	l.mu.Unlock()
 	if err := l.removeSegmentFiles([]*segment{old}); err != nil {
 		return l.fail("remove empty segment", err)
+	}
+	return nil
+}
+
+// finishIndexes writes the index files of the active segment.
+func (l *Log) finishIndexes(s *segment) error {
+	l.mu.Lock()
+	s.stamp()
+	l.mu.Unlock()
+	if err := s.writeIndexes(); err != nil {
+		return l.refuse("write indexes", err)
 	}
 	return nil
 }

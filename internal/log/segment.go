@@ -147,9 +147,9 @@ func (s *segment) keepBelow(pos int64, o types.Offset) {
 	}
 }
 
-// writeIndexes writes both index files whole from memory, not synced.
+// writeIndexes writes both index files whole from memory, not synced. The
+// segment's largest timestamp must have been stamped.
 func (s *segment) writeIndexes() error {
-	s.stamp()
 	if err := writeFile(s.fs, s.path(indexSuffix), encodeIndex(make([]byte, 0, len(s.entries)*indexEntrySize), s.entries)); err != nil {
 		return err
 	}
