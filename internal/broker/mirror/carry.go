@@ -35,6 +35,11 @@ func (c *copier) carry(o Owned, list []core.Effect) core.Event {
 				c.hold(o)
 			}
 			c.deferred = append(c.deferred, proposal{e, c.revision})
+		case core.Fetch:
+			if !e.Peek { // the logs agree: no cut is owed
+				c.owing = false
+			}
+			c.deferred = append(c.deferred, e)
 		default:
 			c.deferred = append(c.deferred, e)
 		}
@@ -43,11 +48,30 @@ func (c *copier) carry(o Owned, list []core.Effect) core.Event {
 		return nil
 	}
 	for i, e := range group {
-		if err := c.onLog(o, e, checkpointAfter(group[i+1:])); err != nil {
+		err := c.onLog(o, e, checkpointAfter(group[i+1:]))
+		if cuts(e) {
+			// R20's transaction covers the next try as well: until then nobody reads
+			// what is to go in its leader epoch (R29: serves nothing).
+			if c.owing = err != nil; c.owing {
+				c.hold(o)
+			}
+		}
+		if err != nil {
 			return core.LogFailed{Ticket: ticket, Reason: reasonOfLog(err), Detail: err.Error()}
 		}
 	}
 	return core.LogDone{Ticket: ticket}
+}
+
+// cuts reports whether an effect is the second cut.
+func cuts(e core.Effect) bool {
+	switch e := e.(type) {
+	case core.Cut:
+		return e.Cause != core.CauseTimeline
+	case core.Restart:
+		return true
+	}
+	return false
 }
 
 // proposal is a Propose with the revision of the record that it was made from.

@@ -46,11 +46,13 @@ type copier struct {
 	data       []byte        // records of the reply being answered
 	checkpoint parsedCheckpoint
 	// What clients may not read at the moment: from the proposal of R20's
-	// transaction to the end of the cut, and until group offsets follow a cut.
-	holding, realigning, lowering bool
-	lowerTo                       types.Offset // where the last cut of this step left the log end
-	lower                         bool         // this step has cut: group offsets are to follow
-	rules                         Rules        // switched off by the simulator alone
+	// transaction to the end of the cut, also if the first tries fail (owing), and
+	// until group offsets follow a cut.
+	holding, realigning, owing, lowering bool
+
+	lowerTo types.Offset // where the last cut of this step left the log end
+	lower   bool         // this step has cut: group offsets are to follow
+	rules   Rules        // switched off by the simulator alone
 }
 
 // sourceLeader is who led the source partition at the last look.
@@ -165,7 +167,7 @@ func (c *copier) cutFollowed() {
 
 // release lets clients read again once nothing is in the way.
 func (c *copier) release(o Owned) {
-	if c.holding && !c.realigning && !c.lowering {
+	if c.holding && !c.realigning && !c.owing && !c.lowering {
 		c.holding = false
 		o.Hold(false)
 	}
