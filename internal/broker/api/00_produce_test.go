@@ -234,3 +234,27 @@ func TestProduceNamesTheLeader(t *testing.T) {
 		}
 	}
 }
+
+// A produce of one partition allocates for the decoding and the answer, and
+// nothing that grows with the records.
+func TestProduceAllocations(t *testing.T) {
+	w := newWorld(t)
+	w.topic("t", topicOptions{})
+	p := w.part("t", 0)
+	p.appendErr = wire.ErrNotEnoughReplicas // the fake's log would grow
+	small := request(produceOf(-1, "t", types.TopicID{}, map[int32][]byte{0: rawBatch(1, 10)}), 9, "c")
+	large := request(produceOf(-1, "t", types.TopicID{}, map[int32][]byte{0: rawBatch(500, 1000)}), 9, "c")
+	count := func(req *wire.Request) float64 {
+		return testing.AllocsPerRun(100, func() {
+			r, err := w.server.Handle(context.Background(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Done()
+		})
+	}
+	a, b := count(small), count(large)
+	if a != b || a > 20 {
+		t.Errorf("%v allocations for one small record, %v for 500 large ones; want the same, at most 20", a, b)
+	}
+}

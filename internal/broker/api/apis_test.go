@@ -267,7 +267,7 @@ func TestAdvertisedAPIs(t *testing.T) {
 	for _, e := range w.server.keys {
 		keys = append(keys, int16(e.key))
 	}
-	want := []int16{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 44, 47, 60, 75}
+	want := []int16{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 43, 44, 45, 46, 47, 60, 75}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Error(diff)
 	}

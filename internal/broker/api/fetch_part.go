@@ -3,6 +3,7 @@ package api
 import (
 	"sync"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -132,6 +133,7 @@ func (q *fetchQueue) next() *fetchPart {
 	p := q.list[0]
 	q.list[0] = nil
 	q.list = q.list[1:]
+	assert.That(p.queued, "I-62: %d of topic %d stood in its fetch queue twice", p.index, p.topic)
 	p.queued = false
 	return p
 }
