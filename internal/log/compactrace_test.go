@@ -36,11 +36,11 @@ func TestCompactionBesideTraffic(t *testing.T) {
 	put := func(i int) {
 		key, value := fmt.Sprint("k", i%17), fmt.Sprint(i)
 		want[key] = value
-		mustFollow(t, l, kv(t, l.View().LogEnd, types.LeaderEpoch(i/100), 5, batch.BuilderOptions{}, key, value, fmt.Sprint("once", i%200), value))
-		want[fmt.Sprint("once", i%200)] = value
+		mustFollow(t, l, kv(t, l.View().LogEnd, types.LeaderEpoch(i/100), 5, batch.BuilderOptions{}, key, value, fmt.Sprint("once", i%70), value))
+		want[fmt.Sprint("once", i%70)] = value
 		l.SetHighWatermark(l.View().LogEnd)
 	}
-	for i := 0; i < 600; {
+	for i := 0; i < 200; {
 		for range 20 {
 			put(i)
 			i++

@@ -115,6 +115,11 @@ func (p *opening) run() error {
 		}
 		l.folderChanged = false
 	}
+	if !p.r.Clean {
+		// A process that was killed may have made files whose names were not
+		// synced; the recovery point must not pass them before the folder is (KAFKA-3968).
+		l.folderChanged = true
+	}
 	for _, s := range l.segs {
 		l.size += s.size
 	}
