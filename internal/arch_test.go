@@ -22,7 +22,6 @@ var edges = map[string][]string{
 	"internal/broker/controller/...":  {"internal/metastore", "internal/core/...", "internal/assert"},
 	"internal/broker/mirror/...":      {"internal/source", "internal/broker/coordinator", "internal/log", "internal/batch", "internal/vault", "internal/metastore", "internal/core/...", "internal/config", "internal/telemetry", "internal/broker/api", "internal/wire", "internal/vfs", "internal/assert"},
 	"internal/broker":                 {"internal/..."},
-	"internal/broker/controller/...":  {"internal/core/...", "internal/metastore", "internal/config", "internal/telemetry", "internal/broker/api", "internal/wire", "internal/assert"},
 	"internal/sim/...":                {"internal/sim/...", "internal/core/...", "internal/log", "internal/batch", "internal/vfs", "internal/vfs/...", "internal/vault", "internal/metastore", "internal/metastore/mem", "internal/broker", "internal/broker/...", "internal/config", "internal/telemetry", "internal/wire", "internal/assert"},
 	"internal/console/...":            {"internal/..."},
 	"internal/demo/...":               {"internal/..."},
