@@ -76,10 +76,9 @@ func TestPoisonedPartitionHurtsNoOther(t *testing.T) {
 	}
 	awaitEnd(t, standby, "t", 0, 20)
 	awaitEnd(t, standby, "t", 2, 20)
-	harness.Eventually(t, "the poisoned partition says so", func() bool {
-		p := statusOf(t, standby, "t", 1)
-		return strings.HasPrefix(p.Reason, string(core.CorruptSource)) && p.End == 1
-	})
+	if p := awaitReason(t, standby, "t", 1, core.CorruptSource); p.End != 1 {
+		t.Errorf("the poisoned partition: %+v", p)
+	}
 	produceTo(t, c, "t", 0, "more")
 	awaitEnd(t, standby, "t", 0, 21)
 }

@@ -197,7 +197,8 @@ func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
 		c.feed(o, core.RecordShown{Record: rec, Leading: c.leading, AllFetched: len(rec.ISR) == 1})
 	}
 	if ev != nil {
-		if _, ok := ev.(core.Proposed); ok {
+		if p, ok := ev.(core.Proposed); ok {
+			c.owing = c.owing || c.realigning && p.Applied
 			c.realigning = false // the machine asks again if it must
 		}
 		c.data = data

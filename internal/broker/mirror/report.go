@@ -90,6 +90,12 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 	return p
 }
 
+// passing are the reasons of a partition that only waits: for the source to be
+// reached, to elect, or to catch up.
+var passing = map[core.Reason]bool{
+	core.SourceUnreachable: true, core.SourceLeaderMoved: true, core.Reason(core.AheadOfMirror): true,
+}
+
 // describe adds what the copier knows beyond the record.
 func (c *copier) describe(p *PartitionStatus) {
 	s := c.status.Load()
@@ -104,6 +110,9 @@ func (c *copier) describe(p *PartitionStatus) {
 		p.State = s.State
 	}
 	if s.Reason != "" {
+		if !passing[s.Reason] {
+			p.State = meta.MirrorFailed // not worth a write of the record, but a failure all the same
+		}
 		p.Reason = string(s.Reason)
 		if s.Detail != "" {
 			p.Reason += ": " + s.Detail
