@@ -61,6 +61,14 @@ func (i *Inline) Show(rec *meta.PartitionRecord, rev meta.Revision, topic config
 	}})
 }
 
+// PrepareAgain is what the node's chore of that name does for the partition.
+func (i *Inline) PrepareAgain() error {
+	if !i.p.isUnprepared() {
+		return nil
+	}
+	return i.p.Do(context.Background(), func(*Owned) error { return i.p.prepareAgain() })
+}
+
 // Partition is the partition as handlers see it.
 func (i *Inline) Partition() *Partition { return i.p }
 

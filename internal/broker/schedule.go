@@ -15,6 +15,7 @@ func (b *Broker) startChores() {
 	c.every(flushEvery(cfg.LogFlushSchedulerMs), b.flushDue)
 	c.every(cfg.LogFlushCheckpointMs, b.writeCheckpoints)
 	c.every(vaultPurgeEvery, b.purgeVault)
+	c.every(prepareEvery, b.prepareAgain)
 	if cfg.LogCleanerEnable {
 		b.startCompaction()
 	}
@@ -25,6 +26,23 @@ func (b *Broker) startChores() {
 
 // vaultPurgeEvery is how often entries older than vault.max.age.ms are looked for, in milliseconds.
 const vaultPurgeEvery types.Millis = 60_000
+
+// prepareEvery is how often partitions are tried again that could not be made
+// ready to lead, in milliseconds.
+const prepareEvery types.Millis = 1000
+
+// prepareAgain tries the partitions again that are led here and could not be
+// made ready to answer, as on a disk that was full.
+func (b *Broker) prepareAgain() {
+	for p := range b.Partitions() {
+		if !p.isUnprepared() {
+			continue
+		}
+		if err := p.Do(b.chores.ctx, func(*Owned) error { return p.prepareAgain() }); err != nil && b.chores.ctx.Err() == nil {
+			b.logger.Warn("partition still can't be served", "partition", p.tp.String(), "err", err)
+		}
+	}
+}
 
 // flushEvery is how often partitions with flush.ms are looked at. Kafka's default
 // of "never" would leave a topic's own flush.ms without effect, so a second is the most.

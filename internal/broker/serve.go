@@ -63,6 +63,19 @@ func (p *Partition) prepare() error {
 	return nil
 }
 
+// prepareAgain prepares a partition once more that could not be: on a full disk,
+// say. It runs on the shard.
+func (p *Partition) prepareAgain() error {
+	if p.log == nil || p.record == nil {
+		return nil
+	}
+	return p.prepare()
+}
+
+// isUnprepared reports whether the partition is led here and what must come
+// before the first answer has failed so far. Any goroutine.
+func (p *Partition) isUnprepared() bool { return p.serving.Load().err == errOwesCut }
+
 // prepareMirror readies a partition that only a mirror writes (R6: no entry of its own).
 func (p *Partition) prepareMirror() error {
 	if err := p.log.BecomeFollower(); err != nil {

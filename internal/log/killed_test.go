@@ -42,3 +42,22 @@ func TestSegmentOfAKilledProcessSurvivesAFlush(t *testing.T) {
 		t.Fatalf("the log ends at %d after the loss of power, %d was flushed", got, end)
 	}
 }
+
+// The same of a folder: made, the process killed, opened, flushed, power lost.
+func TestFolderOfAKilledProcessSurvivesAFlush(t *testing.T) {
+	m := memFS(t)
+	if err := m.MkdirAll(testDir); err != nil {
+		t.Fatal(err)
+	}
+	o := options(m)
+	l, _ := mustOpen(t, o)
+	follow(t, l, spec{epoch: 1, n: 3})
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	o.FS, o.RecoveryPoint = m.CrashClone(vfs.CrashConfig{}), 3
+	after, _ := mustOpen(t, o)
+	if got := after.View().LogEnd; got != 3 {
+		t.Fatalf("the log ends at %d after the loss of power, 3 was flushed", got)
+	}
+}

@@ -20,8 +20,6 @@ import (
 type checker struct {
 	w       *world
 	shadows map[int32]*shadow
-	// lostPower: the last end of a process lost what was not synced.
-	lostPower bool
 	// writers is the registration that wrote client records under a timeline and epoch.
 	writers map[string]types.BrokerEpoch
 	// gone are vault entries that an operator purged, with all they held.

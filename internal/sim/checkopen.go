@@ -8,12 +8,17 @@ import (
 	"tidemark/internal/log"
 )
 
-// crashing takes note of what the process has made durable; it runs at the moment of the crash.
-func (k *checker) crashing(n *standby) {
+// crashing takes note of what the process has made durable; it runs at the moment
+// of the crash. power: what was not synced may be lost. A process that ends before
+// it has opened a log takes nothing back of what the one before it lost.
+func (k *checker) crashing(n *standby, power bool) {
 	for _, c := range n.parts {
 		if v, ok := c.inline.Partition().View(); ok {
 			k.of(c).synced = v.RecoveryPoint
 		}
+	}
+	for _, s := range k.shadows {
+		s.lostPower = s.lostPower || power
 	}
 }
 
@@ -28,8 +33,13 @@ func (k *checker) opened(c *copyPart) {
 		k.fail("LogReadable", "%s after a start: %v", c.tp, err)
 		return
 	}
-	old := s.batches
-	oldEnd := s.end
+	old, oldEnd, lost := s.batches, s.end, s.lostPower
+	s.lostPower = false
+	for o := range s.own { // what was lost may be written again
+		if o >= v.LogEnd {
+			delete(s.own, o)
+		}
+	}
 	s.batches, s.start, s.end = nil, v.LogStart, v.LogEnd
 	s.known = true
 	known := shadow{batches: old}
@@ -45,7 +55,7 @@ func (k *checker) opened(c *copyPart) {
 	s.served = 0
 	for i := range old {
 		b := &old[i]
-		durable := !k.lostPower || b.next <= s.synced
+		durable := !lost || b.next <= s.synced
 		if !durable || b.next <= s.start || s.has(b) || k.w.node.vault.Usage().DroppedRecords > 0 {
 			continue
 		}

@@ -366,6 +366,12 @@ func (c *copyPart) chores(d dice) {
 	before, _ := c.inline.Partition().View()
 	flush := c.k.now > 0 && d.chance(min(1, float64(time.Second)/float64(c.n.w.o.FlushMs)))
 	retain := d.chance(0.3)
+	if err := c.inline.PrepareAgain(); err != nil && c.n.alive() {
+		c.note("still can't be served: %v", err)
+	}
+	if !c.n.alive() {
+		return
+	}
 	err := c.inline.Partition().Do(background, func(o *broker.Owned) error {
 		if flush {
 			if err := o.Log().Flush(); err != nil {

@@ -18,6 +18,8 @@ type shadow struct {
 	known      bool // something was ever read
 	// synced is the recovery point when the process ended: below it everything survives.
 	synced types.Offset
+	// lostPower: what was not synced may be gone; nobody has looked since.
+	lostPower bool
 	// served and servedEpoch: up to where clients could read, and the highest
 	// leader epoch in which they could.
 	served      types.Offset

@@ -157,14 +157,13 @@ func (n *standby) diskCrashed(op diskOp, name string) {
 // lose makes the disk what the crash leaves of it.
 func (n *standby) lose() {
 	d := n.k.dice("crash")
-	n.w.check.crashing(n)
-	if !d.chance(n.w.o.PowerLoss) {
+	power := d.chance(n.w.o.PowerLoss)
+	n.w.check.crashing(n, power)
+	if !power {
 		n.k.probe("disk: process killed")
-		n.w.check.lostPower = false
 		return
 	}
 	n.k.probe("disk: power lost")
-	n.w.check.lostPower = true
 	n.mem = n.mem.CrashClone(vfs.CrashConfig{Seed: d.Uint64(), KeepBlock: n.w.o.KeepBlock, KeepEntry: n.w.o.KeepEntry})
 }
 
@@ -189,8 +188,7 @@ func (n *standby) gone() {
 
 // stop ends a process that can't go on, as a crash without loss of power.
 func (n *standby) stop(wait time.Duration) {
-	n.w.check.crashing(n)
-	n.w.check.lostPower = false
+	n.w.check.crashing(n, false)
 	n.disk.dead, n.up = true, false
 	if n.watcher != nil {
 		_ = n.watcher.Close()
@@ -300,7 +298,7 @@ func (n *standby) showPartition(image *meta.Image, e *meta.Partition) {
 	}
 	if !wasOpen && c.isOpen() {
 		v, _ := c.inline.Partition().View()
-		n.note("%s opened: [%d, %d) hw %d, history %v", c.tp, v.LogStart, v.LogEnd, v.HighWatermark, v.History)
+		n.note("%s opened: [%d, %d) hw %d, history %v, synced to %d", c.tp, v.LogStart, v.LogEnd, v.HighWatermark, v.History, v.RecoveryPoint)
 		n.w.check.opened(c)
 	}
 	n.w.check.shown(c)
