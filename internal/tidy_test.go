@@ -108,6 +108,47 @@ func TestTidy(t *testing.T) {
 	}
 }
 
+// invariantNumber matches an invariant's number, such as I-07.
+var invariantNumber = regexp.MustCompile(`\bI-[0-9]{2,3}\b`)
+
+// TestInvariantsAreListed compares the numbers that the code asserts with docs/INVARIANTS.md, both ways.
+func TestInvariantsAreListed(t *testing.T) {
+	doc, err := os.ReadFile("../docs/INVARIANTS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, n := range invariantNumber.FindAllString(string(doc), -1) {
+		listed[n] = true
+	}
+	used := map[string]string{}
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasPrefix(path, "assert/") || filepath.Dir(path) == "." {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		for _, n := range invariantNumber.FindAllString(string(src), -1) {
+			if n != "I-00" { // the number that tests of assertions use
+				used[n] = path
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, path := range used {
+		if !listed[n] {
+			t.Errorf("%s is used in %s and missing in docs/INVARIANTS.md", n, path)
+		}
+	}
+	for n := range listed {
+		if used[n] == "" {
+			t.Errorf("%s is listed in docs/INVARIANTS.md and used nowhere", n)
+		}
+	}
+}
+
 // TestTidyFindsFaults shows that the check can fail.
 func TestTidyFindsFaults(t *testing.T) {
 	f := func(src string, want int) {
