@@ -142,6 +142,10 @@ func (p *opening) folder() ([]string, error) {
 		}
 		return nil, l.fs.SyncDir(path.Dir(l.dir))
 	}
+	if err == nil && !l.o.CleanShutdown && l.o.RecoveryPoint == 0 {
+		// A process that was killed may have made the folder a moment ago.
+		err = l.fs.SyncDir(path.Dir(l.dir))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +295,9 @@ func (p *opening) removeStraySnapshots() error {
 			return err
 		}
 		if o <= l.marks.end && (starts || newest) && !torn {
+			if !p.r.Clean && o >= l.o.RecoveryPoint { // a killed process wrote it and may not have synced it
+				l.unsyncedSnapshots = append(l.unsyncedSnapshots, FileName(o, snapshotSuffix))
+			}
 			continue
 		}
 		if err := l.fs.Remove(join(l.dir, FileName(o, snapshotSuffix))); err != nil {
