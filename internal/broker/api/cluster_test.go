@@ -98,6 +98,7 @@ func TestReassignments(t *testing.T) {
 	}
 	// Version 1 may forbid another number of replicas.
 	in.AllowReplicationFactorChange = false
+	in.Topics[0].Partitions[0].Replicas = []int32{2}
 	if got := answer(1)[0]; got != wire.ErrInvalidReplicationFactor {
 		t.Errorf("another number of replicas: %s", got)
 	}

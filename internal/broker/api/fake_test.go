@@ -31,7 +31,6 @@ type world struct {
 	settings Settings
 	parts    map[meta.PartitionID]*fakePartition
 	topics   fakeTopics
-	cluster  fakeCluster
 	nextPID  types.ProducerID
 	pidErr   error
 }
@@ -47,7 +46,7 @@ func newWorld(t testing.TB) *world {
 		Settings:  func() Settings { w.mu.Lock(); defer w.mu.Unlock(); return w.settings },
 		ClusterID: testCluster, NodeID: 1, Logger: slog.New(slog.DiscardHandler),
 		Now:        func() types.Millis { return 1_000_000 },
-		Partitions: (*fakePartitions)(w), Topics: &w.topics, ProducerIDs: (*fakePIDs)(w), Cluster: &w.cluster,
+		Partitions: (*fakePartitions)(w), Topics: &w.topics, ProducerIDs: (*fakePIDs)(w), Cluster: &fakeCluster{},
 	})
 	keys := meta.KeysOf(testCluster)
 	w.apply(map[string][]byte{
@@ -561,24 +560,6 @@ func (f *fakeTopics) DescribeConfigs(_ context.Context, _ ConfigResource, names 
 		return f.entries, f.err
 	}
 	return slices.DeleteFunc(slices.Clone(f.entries), func(e ConfigEntry) bool { return !slices.Contains(names, e.Name) }), f.err
-}
-
-// fakeCluster notes what it is asked, and answers err for every partition.
-type fakeCluster struct {
-	err     error
-	elected []meta.PartitionID
-	unclean bool
-	changes []Reassignment
-}
-
-func (f *fakeCluster) ElectLeaders(_ context.Context, parts []meta.PartitionID, unclean bool) []error {
-	f.elected, f.unclean = append(f.elected, parts...), unclean
-	return slices.Repeat([]error{f.err}, len(parts))
-}
-
-func (f *fakeCluster) Reassign(_ context.Context, changes []Reassignment) []error {
-	f.changes = append(f.changes, changes...)
-	return slices.Repeat([]error{f.err}, len(changes))
 }
 
 func ptr[T any](v T) *T { return &v }
