@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -63,6 +64,32 @@ type poisonedConn struct{ net.Conn }
 
 func (c *poisonedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(bytes.ReplaceAll(b, []byte("POISON"), []byte("P0ISON")))
+}
+
+// TestPendingGroupOffset: a group is further at the source than the mirror's data
+// goes. Its offset waits, and is brought down to the log at a failover.
+func TestPendingGroupOffset(t *testing.T) {
+	k, c := newKfake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.ListenFn(poisoned))
+	standby := startStandby(t)
+	mirrorOf(t, standby, mirror.Spec{Bootstrap: k.ListenAddrs(), Groups: "read.*"})
+	produceTo(t, c, "t", 0, "good", "POISON", "never")
+	awaitReason(t, standby, "t", 0, core.CorruptSource)
+	commit(t, kadm.NewClient(c), "readers", "t", 3)
+	commit(t, kadm.NewClient(c), "others", "t", 1)
+	harness.Eventually(t, "the offset waits", func() bool {
+		d, err := standby.Mirrors().Describe(harness.Context(t), "m")
+		return err == nil && len(d.Groups) == 1 && d.Groups[0].Reason == "PENDING" && d.Groups[0].Source == 3 && d.Groups[0].Standby == -1
+	})
+	st := failover(t, standby)
+	if at := committed(t, standby.Admin(t), "readers", "t", 0); at != 1 {
+		t.Errorf("after the failover the group is at %d, want 1", at)
+	}
+	if at := committed(t, standby.Admin(t), "others", "t", 0); at != -1 {
+		t.Errorf("a group that is filtered out is at %d", at)
+	}
+	if !strings.Contains(strings.Join(st.Message, "\n"), "may be missing") {
+		t.Errorf("message: %q", st.Message)
+	}
 }
 
 func TestPoisonedPartitionHurtsNoOther(t *testing.T) {

@@ -186,9 +186,10 @@ func TestOtherClusterAtTheAddress(t *testing.T) {
 	if part.End != 1 {
 		t.Errorf("partition: %+v", part)
 	}
-	if st := status(t, standby); !strings.Contains(st.Reason, `cluster "two"`) || !strings.Contains(st.Reason, `"one"`) {
-		t.Errorf("reason: %q", st.Reason)
-	}
+	harness.Eventually(t, "the mirror says which cluster it is", func() bool {
+		st := status(t, standby)
+		return st.State == "FAILED" && strings.Contains(st.Reason, `cluster "two"`) && strings.Contains(st.Reason, `"one"`)
+	})
 }
 
 func TestSourceGap(t *testing.T) {

@@ -41,7 +41,7 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 			return Status{}, err
 		}
 	}
-	r := m.run(name)
+	r := m.awaitRun(ctx, name)
 	if r == nil {
 		return Status{}, fmt.Errorf("mirror %s is not at work on this node yet: %w; try again", name, ErrState)
 	}
@@ -62,6 +62,19 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 	}
 	st.Message = failoverMessage(image, e.Record, st.Partitions, time.Since(began))
 	return st, nil
+}
+
+// runPatience is how long a verb waits for a mirror's run, which begins just after the node.
+const runPatience = 5 * time.Second
+
+func (m *Mirrors) awaitRun(ctx context.Context, name string) *run {
+	ctx, cancel := context.WithTimeout(ctx, runPatience)
+	defer cancel()
+	for {
+		if r := m.run(name); r != nil || !pause(ctx, 10*time.Millisecond) {
+			return r
+		}
+	}
 }
 
 // isMirrored reports whether a topic has, or had until its promotion, partitions of the mirror.
