@@ -27,6 +27,9 @@ type Log struct {
 	// folderChanged says that files were created or renamed since the folder
 	// was last synced (KAFKA-3968): a flush syncs it first.
 	folderChanged bool
+	// headUnsynced says that retention removed a segment and nothing since says
+	// that the removal is on the disk.
+	headUnsynced bool
 	// unsyncedSnapshots are snapshot files written since the last flush.
 	unsyncedSnapshots []string
 	badSnapshots      []types.Offset // found unreadable since the open began

@@ -102,8 +102,15 @@ func (l *Log) removeHead(n int, start types.Offset) error {
 	first := l.segs[0].base
 	l.mu.Unlock()
 	l.untouched = false
-	// The lowest first: a crash in between leaves a log without a hole.
+	// The lowest first, each on the disk before the next: removals that are not
+	// synced may survive a loss of power in any order, and leave a hole.
 	for _, s := range gone {
+		if l.headUnsynced {
+			if err := l.fs.SyncDir(l.dir); err != nil {
+				return l.fail("sync folder", err)
+			}
+		}
+		l.headUnsynced = true
 		if err := removeFiles(l.fs, l.dir, s.base); err != nil {
 			return l.fail("remove segment", err)
 		}
