@@ -68,7 +68,7 @@ func (osFS) SyncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Sync(); err != nil {
+	if err := syncTogether(d, d.Sync); err != nil {
 		return errors.Join(&fs.PathError{Op: "syncdir", Path: dir, Err: err}, d.Close())
 	}
 	return d.Close()
@@ -94,8 +94,8 @@ func (o *osFile) WriteAt(b []byte, off int64) (int, error) { return o.f.WriteAt(
 func (o *osFile) Close() error                             { return o.f.Close() }
 func (o *osFile) Name() string                             { return o.f.Name() }
 func (o *osFile) Truncate(size int64) error                { return o.f.Truncate(size) }
-func (o *osFile) Sync() error                              { return o.f.Sync() }
-func (o *osFile) SyncData() error                          { return syncData(o.f) }
+func (o *osFile) Sync() error                              { return syncTogether(o.f, o.f.Sync) }
+func (o *osFile) SyncData() error                          { return syncTogether(o.f, func() error { return syncData(o.f) }) }
 func (o *osFile) Preallocate(off, n int64) error           { return preallocate(o.f, off, n) }
 func (o *osFile) Fd() (uintptr, bool)                      { return o.f.Fd(), true }
 
@@ -105,4 +105,12 @@ func (o *osFile) Size() (int64, error) {
 		return 0, err
 	}
 	return st.Size(), nil
+}
+
+// syncTogether makes f durable by own, or with others that wait on the same file system.
+func syncTogether(f *os.File, own func() error) error {
+	if g := groupOf(f); g != nil {
+		return g.sync(own)
+	}
+	return own()
 }
