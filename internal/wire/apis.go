@@ -1,6 +1,10 @@
 package wire
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
 
 // API is one row of the table of APIs.
 type API struct {
@@ -34,16 +38,41 @@ func (a API) HasVersion(version int16) bool { return a.Min <= version && version
 // IsFlexible reports whether version uses compact types and tagged fields.
 func (a API) IsFlexible(version int16) bool { return version >= a.FlexibleFrom }
 
-// LookupAPI finds a key's row. It reports false for every key that a broker
-// (not a controller) of Kafka 4.4 doesn't know.
+// LookupAPI finds a key's row, of Kafka's APIs or of our own. It reports false
+// for every other key that a broker (not a controller) of Kafka 4.4 doesn't know.
 func LookupAPI(k Key) (API, bool) {
+	for _, a := range ownAPIs {
+		if a.Key == k {
+			return a, true
+		}
+	}
 	if k < 0 || int(k) >= len(apiByKey) || apiByKey[k].Name == "" {
 		return API{}, false
 	}
 	return apiByKey[k], true
 }
 
-// APIs lists every row in the order of keys.
+// OwnAPIs lists the APIs that Kafka doesn't have: keys from 32,000 up, shown only
+// to clients that call themselves SoftwareName (DESIGN §6). Their messages
+// are this package's own (docs/format/lineage-api.md).
+func OwnAPIs() []API { return ownAPIs[:] }
+
+var ownAPIs = [...]API{
+	{Key: KeyDescribeLineage, Name: "DescribeLineage", Min: 0, Max: 0, FlexibleFrom: 0},
+}
+
+// KeyDescribeLineage is the first API key of our own.
+const KeyDescribeLineage Key = 32000
+
+// NewRequest makes an empty request of a key, nil if nobody knows its messages.
+func NewRequest(k Key) kmsg.Request {
+	if k == KeyDescribeLineage {
+		return &LineageRequest{}
+	}
+	return kmsg.RequestForKey(int16(k))
+}
+
+// APIs lists every row of Kafka's table in the order of keys.
 func APIs() []API {
 	var all []API
 	for _, a := range apiByKey {

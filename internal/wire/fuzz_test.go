@@ -10,9 +10,9 @@ import (
 // FuzzRequest feeds whole frames: header, then the body of whatever API they
 // name. Nothing may panic, and what decodes must encode again.
 func FuzzRequest(f *testing.F) {
-	for _, a := range APIs() {
+	for _, a := range append(APIs(), OwnAPIs()...) {
 		for v := a.Min; v <= a.Max; v++ {
-			req := kmsg.RequestForKey(int16(a.Key))
+			req := NewRequest(a.Key)
 			req.SetVersion(v)
 			f.Add(kmsg.NewRequestFormatter(kmsg.FormatterClientID("kc")).AppendRequest(nil, req, 7)[4:])
 		}
@@ -33,9 +33,9 @@ func FuzzRequest(f *testing.F) {
 // FuzzBody fuzzes the bodies of one version after another, so that the fuzzer
 // needn't find the header first.
 func FuzzBody(f *testing.F) {
-	for _, a := range APIs() {
+	for _, a := range append(APIs(), OwnAPIs()...) {
 		for v := a.Min; v <= a.Max; v++ {
-			req := kmsg.RequestForKey(int16(a.Key))
+			req := NewRequest(a.Key)
 			req.SetVersion(v)
 			f.Add(int16(a.Key), v, req.AppendTo(nil))
 		}

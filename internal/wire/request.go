@@ -86,7 +86,7 @@ func ParseRequest(frame []byte) (*Request, error) {
 // result are parts of Body; strings are copies. Bytes left over after the body
 // are ignored, as in Kafka.
 func (r *Request) Decode() (kmsg.Request, error) {
-	msg := kmsg.RequestForKey(int16(r.Key))
+	msg := NewRequest(r.Key)
 	if msg == nil {
 		return nil, fmt.Errorf("%w %d", ErrUnknownAPI, int16(r.Key))
 	}
