@@ -107,6 +107,9 @@ type MirrorState struct {
 	// SourceClusterID and SourceTopicID are checked on every connect (R26).
 	SourceClusterID string        `json:"sourceClusterId,omitempty"`
 	SourceTopicID   types.TopicID `json:"sourceTopicId,omitzero"`
+	// SourcePath are the clusters that the source itself copies from, directly or
+	// not, the nearest first; empty if it says none (R25).
+	SourcePath []string `json:"sourcePath,omitempty"`
 	// SourceEpochMax is the highest leader epoch seen at the source.
 	SourceEpochMax types.LeaderEpoch `json:"sourceEpochMax"`
 	// SourceStart and SourceEnd are the source's log start and end as last
@@ -155,6 +158,7 @@ func (r PartitionRecord) Clone() PartitionRecord {
 	r.Promotions = slices.Clone(r.Promotions)
 	if r.Mirror != nil {
 		m := *r.Mirror
+		m.SourcePath = slices.Clone(m.SourcePath)
 		if m.GivenUpFrom != nil {
 			from := *m.GivenUpFrom
 			m.GivenUpFrom = &from

@@ -74,11 +74,12 @@ const (
 	ForMirroring                // LOG_ALIGNMENT or FAILED is over
 	ForFailure                  // FAILED(reason)
 	ForSeen                     // source facts, at leisure: may be batched and delayed
+	ForPath                     // the source copies from other clusters than before (R25)
 )
 
 // String is the purpose as scripts and logs print it.
 func (p Purpose) String() string {
-	return [...]string{"adoption", "realign", "raise", "mirroring", "failure", "seen"}[p]
+	return [...]string{"adoption", "realign", "raise", "mirroring", "failure", "seen", "path"}[p]
 }
 
 // Propose commits Record in place of the record last shown: one transaction that
@@ -212,6 +213,7 @@ type Reason string
 const (
 	SourceUnreachable Reason = "SOURCE_UNREACHABLE"
 	SourceLeaderMoved Reason = "SOURCE_LEADER_MOVED"
+	SourceNotReady    Reason = "SOURCE_NOT_READY"
 	SourceAuth        Reason = "SOURCE_AUTHENTICATION"
 	SourceTooOld      Reason = "SOURCE_TOO_OLD"
 	CorruptSource     Reason = "SOURCE_CORRUPT"

@@ -51,10 +51,12 @@ type Source struct {
 	// (the high watermark, READ_UNCOMMITTED).
 	LogStart, LogEnd types.Offset
 	// Timelines is what a Tidemark source says, nil for any other: then the root
-	// is derived (R16).
+	// is derived (R16). Empty but not nil: the source is a mirror that has not
+	// adopted its own source's list yet, and has to be waited for.
 	Timelines timeline.List
 	// IsMirror: the source itself is a mirror, not merely fenced (R27); LastEpoch
-	// is then the epoch of its last record. Path are the cluster ids it copies from, directly or not (R25).
+	// is then the epoch of its last record. Path are the cluster ids it copies from, directly or
+	// not, the nearest first (R25).
 	IsMirror  bool
 	LastEpoch types.LeaderEpoch
 	Path      []string

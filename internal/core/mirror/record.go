@@ -40,7 +40,7 @@ func Adopt(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, now types.
 	out.Writable = false
 	m := out.Mirror
 	m.State, m.Reason = meta.MirrorLogAlignment, ""
-	m.SourceClusterID, m.SourceTopicID = s.ClusterID, s.TopicID
+	m.SourceClusterID, m.SourceTopicID, m.SourcePath = s.ClusterID, s.TopicID, slices.Clone(s.Path)
 	m.SourceEpochMax = max(m.SourceEpochMax, s.LeaderEpoch)
 	m.SourceStart, m.SourceEnd, m.SourceSeenAt = s.LogStart, s.LogEnd, now
 	m.Copied = false
@@ -50,6 +50,7 @@ func Adopt(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, now types.
 		}
 		m.GivenUpFrom = &from
 	}
+	checkPath(out.Mirror, pol)
 	checkChange(rec, &out)
 	relation := c.Relation.String()
 	if own.IsEmpty() {
@@ -134,6 +135,23 @@ func goBack(rec *meta.PartitionRecord, r Refusal) meta.PartitionRecord {
 	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, trouble{reason: r.Reason, detail: r.Detail}.text()
 	checkChange(rec, &out)
 	return out
+}
+
+// withPath takes over what the source says of where it copies from. List and
+// source stay, so the leader epoch does (R22).
+func withPath(rec *meta.PartitionRecord, pol Policy, path []string) meta.PartitionRecord {
+	out := rec.Clone()
+	out.Mirror.SourcePath = slices.Clone(path)
+	checkPath(out.Mirror, pol)
+	return out
+}
+
+// checkPath asserts that nothing is adopted in a loop.
+//
+// Invariant I-230 (R25): no adopted record names this cluster among those that it copies from.
+func checkPath(m *meta.MirrorState, pol Policy) {
+	assert.That(pol.ClusterID == "" || m.SourceClusterID != pol.ClusterID && !slices.Contains(m.SourcePath, pol.ClusterID),
+		"I-230: cluster %s would copy from itself: %s, which mirrors %v", pol.ClusterID, m.SourceClusterID, m.SourcePath)
 }
 
 // withFacts takes the source's facts into the record, if it has adopted its list.

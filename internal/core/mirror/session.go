@@ -3,6 +3,7 @@ package mirror
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/replica"
@@ -18,6 +19,10 @@ func (p *Partition) sourceShown(now types.Millis, own *Own, s Source, out *Effec
 	} else {
 		p.regressed = 0
 	}
+	if t.reason.isLasting() {
+		p.refuse(Refusal{t.reason, t.detail}, out)
+		return
+	}
 	if t.reason != "" {
 		p.failWith(t, out)
 		return
@@ -31,6 +36,10 @@ func (p *Partition) sourceShown(now types.Millis, own *Own, s Source, out *Effec
 // begun goes on with a look at the source in hand.
 func (p *Partition) begun(now types.Millis, own *Own, out *Effects) {
 	if isAdopted(p.rec) && p.list.Equal(p.rec.Timelines) {
+		if !slices.Equal(p.source.Path, p.rec.Mirror.SourcePath) {
+			p.propose(ForPath, withPath(p.rec, p.policy, p.source.Path), out)
+			return
+		}
 		p.begin(own, out)
 		return
 	}
@@ -65,7 +74,8 @@ func (p *Partition) identify(s Source) trouble {
 }
 
 // Identify compares a look at a source with what the partition's record knows of
-// it (R26), and refuses a source that copies from this cluster (R25).
+// it (R26), and refuses a source that copies from this cluster (R25). SourceNotReady
+// passes by itself.
 func Identify(rec *meta.PartitionRecord, pol Policy, s Source) Refusal {
 	m := rec.Mirror
 	switch {
@@ -75,8 +85,12 @@ func Identify(rec *meta.PartitionRecord, pol Policy, s Source) Refusal {
 		return Refusal{TopicIDMismatch, fmt.Sprintf("the source's topic has id %s, ours %s: it was deleted and made again", s.TopicID, pol.TopicID)}
 	case !pol.Rules.NoEpochMemory && s.LeaderEpoch >= 0 && s.LeaderEpoch < m.SourceEpochMax && isAdopted(rec):
 		return regressed(s.LeaderEpoch, m.SourceEpochMax)
-	case s.ClusterID == pol.ClusterID || slices.Contains(s.Path, pol.ClusterID):
-		return Refusal{MirrorLoop, "the source copies from this cluster"}
+	case s.ClusterID == pol.ClusterID:
+		return Refusal{MirrorLoop, "the source is this cluster itself"}
+	case slices.Contains(s.Path, pol.ClusterID):
+		return Refusal{MirrorLoop, fmt.Sprintf("the source copies from this cluster (it mirrors %s): fail the partition over there, or leave the topic out here", strings.Join(s.Path, ", which mirrors "))}
+	case s.Timelines != nil && len(s.Timelines) == 0:
+		return Refusal{SourceNotReady, "the source is a mirror itself, and has not taken over its own source's timelines yet"}
 	}
 	return Refusal{}
 }
