@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -245,10 +244,4 @@ func (c *Client) putGroup(broker, group string, code Code, g GroupOffsets, out m
 		}
 	}
 	out[group] = g
-}
-
-// IsMissingPermission reports whether the source's user may not do what was asked.
-func IsMissingPermission(err error) bool {
-	var se *Error
-	return errors.As(err, &se) && errors.Is(se.Kind, ErrAuth) && se.Code != 0 && se.Code != CodeSASLAuthenticationFailed
 }
