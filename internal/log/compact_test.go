@@ -351,13 +351,16 @@ func TestCompactionSurvivesFaults(t *testing.T) {
 		}
 		rule.Remove()
 		v := l.View()
-		for seed := range uint64(4) {
-			disk := mem.CrashClone(vfs.CrashConfig{Seed: seed, KeepBlock: float64(seed) / 3, KeepEntry: float64(seed) / 3})
+		for seed := range uint64(8) {
+			disk := mem.CrashClone(vfs.CrashConfig{Seed: seed, KeepBlock: float64(seed) / 7, KeepEntry: float64(seed) / 7})
 			again := compactOptions(disk)
 			again.RecoveryPoint, again.HighWatermark = v.RecoveryPoint, v.HighWatermark
 			l2, r, err := Open(again)
 			if err != nil {
 				t.Fatalf("op %d seed %d: %v", n, seed, err)
+			}
+			if r, err := VerifyDir(disk, testDir); err != nil || len(r.Problems) > 0 {
+				t.Fatalf("op %d seed %d: %v %v", n, seed, err, r.Problems)
 			}
 			if got := latest(visible(t, l2)); !maps.Equal(got, want) || r.TruncatedBecause != "" || l2.View().LogEnd != v.LogEnd {
 				t.Fatalf("op %d seed %d: latest %v, want %v; %+v", n, seed, got, want, r)
@@ -394,5 +397,71 @@ func TestCompactionOvertaken(t *testing.T) {
 	}
 	if l.View().Offline != nil {
 		t.Fatal(l.View().Offline)
+	}
+}
+
+// TestCutPullsTheCleanerBack: what is written again after a cut is dirty again (KAFKA-3330).
+func TestCutPullsTheCleanerBack(t *testing.T) {
+	l, _ := mustOpen(t, compactOptions(memFS(t)))
+	fillForCompaction(t, l)
+	if _, err := compactNow(l, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	if l.Cleaned() < 60 {
+		t.Fatalf("cleaned to %d", l.Cleaned())
+	}
+	if _, err := l.Cut(50, CutReason{Cause: CauseDivergence}); err != nil {
+		t.Fatal(err)
+	}
+	if end := l.View().LogEnd; l.Cleaned() > end {
+		t.Fatalf("cleaned to %d, the log ends at %d", l.Cleaned(), end)
+	}
+	end := l.View().LogEnd
+	for i := range types.Offset(40) {
+		mustFollow(t, l, kv(t, end+i, 9, 5, batch.BuilderOptions{}, "x", fmt.Sprint("again", i)))
+	}
+	l.SetHighWatermark(l.View().LogEnd)
+	if _, err := compactNow(l, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	if got := latest(visible(t, l)); got["x"] != "again39" {
+		t.Fatalf("x is %q", got["x"])
+	}
+}
+
+// TestLastBatchOfAProducerStays: emptied, with its sequence and its time, so
+// that a replay still knows the producer, and when it expires (KAFKA-5490).
+func TestLastBatchOfAProducerStays(t *testing.T) {
+	l, _ := mustOpen(t, compactOptions(memFS(t)))
+	mustFollow(t, l, kv(t, 0, 0, 777, batch.BuilderOptions{Producer: &batch.Producer{ID: 5, Epoch: 2, BaseSequence: 40}}, "a", "1", "b", "1"))
+	mustFollow(t, l, kv(t, 2, 0, 900, batch.BuilderOptions{}, "a", "2", "b", "2"))
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	l.SetHighWatermark(4)
+	if _, err := compactNow(l, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	h, err := batch.ParseHeader(contents(t, l, 1<<20))
+	if err != nil || h.RecordsCount != 0 || h.BaseOffset != 0 || h.LastOffset() != 1 || h.LastSequence() != 41 || h.ProducerEpoch != 2 || h.MaxTimestamp != 777 {
+		t.Fatalf("%+v %v", h, err)
+	}
+}
+
+// TestReplacedSegmentIsNoticed: whoever found a segment before the swap must
+// not take what its names mean after it.
+func TestReplacedSegmentIsNoticed(t *testing.T) {
+	l, _ := mustOpen(t, compactOptions(memFS(t)))
+	fillForCompaction(t, l)
+	p, _, err := l.pinFor(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.seg.release()
+	if _, err := compactNow(l, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.settled(&p, nil); !errors.Is(err, errRetired) {
+		t.Fatalf("%v", err)
 	}
 }

@@ -123,13 +123,36 @@ func TestCutEqualsReplay(t *testing.T) {
 	}
 }
 
-// TestCutRaisesWhatItOpened: a cut that takes a transaction's marker tells whose.
+// TestCutTellsReopenedTransactions: a cut that takes a transaction's marker tells whose.
 func TestCutTellsReopenedTransactions(t *testing.T) {
 	l, _ := mustOpen(t, options(memFS(t)))
 	story(t, l)
 	res, err := l.Cut(16, CutReason{Cause: CauseDivergence})
 	if err != nil || !slices.Equal(res.LostTransactions, []types.ProducerID{8}) {
 		t.Fatalf("%+v, %v", res, err)
+	}
+}
+
+// TestCutKeepsEndedTransactions: a transaction whose marker lies above the high
+// watermark holds the last stable offset across a cut above the marker, though
+// the snapshot from which the state is rebuilt doesn't know it.
+func TestCutKeepsEndedTransactions(t *testing.T) {
+	l, _ := mustOpen(t, options(memFS(t)))
+	follow(t, l, spec{base: 0, epoch: 1, n: 2, pid: 8, txn: true})
+	mustFollow(t, l, stamped(batch.NewMarker(batch.Commit, 8, 0, 0, 5), 2, 1))
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, l, spec{base: 3, epoch: 1}, spec{base: 4, epoch: 1})
+	l.SetHighWatermark(1)
+	if _, err := l.Cut(4, CutReason{Cause: CauseDivergence}); err != nil {
+		t.Fatal(err)
+	}
+	if v := l.SetHighWatermark(2); v.LastStable != 0 {
+		t.Fatalf("last stable offset %d, the marker at 2 isn't committed", v.LastStable)
+	}
+	if v := l.SetHighWatermark(3); v.LastStable != 3 {
+		t.Fatalf("%+v", v)
 	}
 }
 

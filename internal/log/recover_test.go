@@ -301,6 +301,67 @@ func TestRecoveryPointAboveTheLog(t *testing.T) {
 	follow(t, l, spec{base: 50, epoch: 4})
 }
 
+// TestSealedAtTheRecoveryPoint: a segment that a flush covered and a roll then
+// sealed has unsynced indexes although the recovery point is its end.
+func TestSealedAtTheRecoveryPoint(t *testing.T) {
+	for seed := range uint64(12) {
+		mem := memFS(t)
+		l, _ := mustOpen(t, options(mem))
+		for i := range types.Offset(6) { // the newest timestamp is not the last
+			follow(t, l, spec{base: i, epoch: 1, size: 60, ts: 5000 - types.Millis(i)})
+		}
+		if err := errors.Join(l.Flush(), l.Roll()); err != nil {
+			t.Fatal(err)
+		}
+		want := pictureOf(t, l)
+		o := options(mem.CrashClone(vfs.CrashConfig{Seed: seed, KeepBlock: 0.5, KeepEntry: 1}))
+		o.RecoveryPoint = l.RecoveryPoint()
+		after, _ := mustOpen(t, o)
+		if d := cmp.Diff(want, pictureOf(t, after)); d != "" {
+			t.Fatal(d)
+		}
+		if err := after.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := VerifyDir(o.FS, testDir); err != nil || len(r.Problems) > 0 {
+			t.Fatal(err, r.Problems)
+		}
+	}
+}
+
+// TestIndexDecoding: entries end where they stop rising or leave the segment.
+func TestIndexDecoding(t *testing.T) {
+	times := func(relEnd int64, want int, entries ...timeEntry) {
+		t.Helper()
+		got, whole := decodeTimes(encodeTimes(nil, entries), relEnd)
+		if len(got) != want || whole != (want == len(entries)) {
+			t.Errorf("%v up to %d: %d entries, whole %t", entries, relEnd, len(got), whole)
+		}
+	}
+	times(100, 0)
+	times(100, 2, timeEntry{5, 1}, timeEntry{6, 1})
+	times(100, 1, timeEntry{5, 1}, timeEntry{5, 2})
+	times(100, 1, timeEntry{5, 1}, timeEntry{4, 2})
+	times(100, 1, timeEntry{5, 3}, timeEntry{6, 2})
+	times(100, 1, timeEntry{5, 1}, timeEntry{6, 100})
+	times(100, 1, timeEntry{5, 1}, timeEntry{})
+	offsets := func(size int64, want int, entries ...indexEntry) {
+		t.Helper()
+		got, whole := decodeIndex(encodeIndex(nil, entries), size)
+		if len(got) != want || whole != (want == len(entries)) {
+			t.Errorf("%v in %d bytes: %d entries, whole %t", entries, size, len(got), whole)
+		}
+	}
+	offsets(100, 2, indexEntry{1, 10}, indexEntry{2, 20})
+	offsets(100, 1, indexEntry{1, 10}, indexEntry{1, 20})
+	offsets(100, 1, indexEntry{1, 10}, indexEntry{2, 10})
+	offsets(100, 1, indexEntry{1, 10}, indexEntry{2, 100})
+	offsets(100, 1, indexEntry{1, 10}, indexEntry{})
+	if _, whole := decodeIndex([]byte{0, 0, 0, 1, 0, 0, 0, 9, 0}, 100); whole {
+		t.Error("a torn entry is no entry")
+	}
+}
+
 // TestTopicID: a leftover folder of another topic is never joined (KAFKA-12257).
 func TestTopicID(t *testing.T) {
 	o := options(memFS(t))
