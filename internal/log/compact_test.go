@@ -465,3 +465,23 @@ func TestReplacedSegmentIsNoticed(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 }
+
+// TestCompactedGapsAreVouchedFor: power fails right after a compaction whose
+// log had no recovery point on disk before: recovery must not take the gaps that
+// compaction made for lost records.
+func TestCompactedGapsAreVouchedFor(t *testing.T) {
+	mem := memFS(t)
+	l, _ := openWithCheckpoints(t, mem, nil)
+	c := l.Config()
+	c.Compact, c.Delete, c.MinCleanableDirtyRatio = true, false, 0
+	l.UpdateConfig(c)
+	fillForCompaction(t, l)
+	want := latest(visible(t, l))
+	if r, err := compactNow(l, 10_000); err != nil || r.RecordsKept == r.RecordsBefore {
+		t.Fatalf("%+v %v", r, err)
+	}
+	after, dir := openWithCheckpoints(t, mem.CrashClone(vfs.CrashConfig{}), nil)
+	if got := latest(visible(t, after)); !maps.Equal(got, want) || after.View().LogEnd != l.View().LogEnd {
+		t.Fatalf("latest %v, want %v; log end %d of %d, recovery point was %d", got, want, after.View().LogEnd, l.View().LogEnd, dir.Get(testPartition).RecoveryPoint)
+	}
+}
