@@ -166,6 +166,20 @@ func (p *Partition) EpochEnd(current, asked types.LeaderEpoch) (types.LeaderEpoc
 	return e, end, nil
 }
 
+// LastEpoch implements api.Partition.
+func (p *Partition) LastEpoch(current types.LeaderEpoch) (types.LeaderEpoch, error) {
+	s := p.serving.Load()
+	if s.err != nil {
+		return types.NoLeaderEpoch, s.err
+	}
+	if err := s.fence(current); err != nil {
+		return types.NoLeaderEpoch, err
+	}
+	r := replicaLog(s.log.View())
+	last, _ := r.LastEpoch()
+	return last, nil
+}
+
 // DeleteRecords implements api.Partition.
 func (p *Partition) DeleteRecords(ctx context.Context, before types.Offset) (types.Offset, error) {
 	start := types.NoOffset

@@ -11,10 +11,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/xdg-go/scram"
-)
 
-// softwareName names this client in ApiVersions (KIP-511); a Tidemark source lists its own APIs for it.
-const softwareName = "tidemark"
+	"tidemark/internal/wire"
+)
 
 // connect dials, does TLS, ApiVersions and the log-in, within cfg.ConnectTimeout.
 func connect(ctx context.Context, cfg *Config, softwareVersion, address string) (*conn, error) {
@@ -86,7 +85,8 @@ func (c *conn) negotiate(ctx context.Context, softwareVersion string) error {
 func (c *conn) negotiateAt(ctx context.Context, version int16, softwareVersion string) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.SetVersion(version)
-	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	// For this name (KIP-511) a Tidemark source lists its own APIs too.
+	req.ClientSoftwareName, req.ClientSoftwareVersion = wire.SoftwareName, softwareVersion
 	kr, err := c.askAt(ctx, &apiVersionsRequest{req}, c.cfg.ConnectTimeout)
 	if err != nil {
 		return err

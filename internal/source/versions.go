@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/wire"
 )
 
 // apiRange is the range of versions this client speaks of one API.
@@ -29,6 +31,7 @@ var apis = []apiRange{
 	{23, "OffsetForLeaderEpoch", 2, 4, true},
 	{32, "DescribeConfigs", 0, 4, false},
 	{36, "SaslAuthenticate", 0, 2, false},
+	{int16(wire.KeyDescribeLineage), "DescribeLineage", 0, 0, false},
 }
 
 // versionTable holds what a broker offers, by API key.

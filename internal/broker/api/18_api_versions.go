@@ -15,6 +15,8 @@ import (
 //   - Lists the APIs that have a handler, with Kafka 4.4's ranges. Produce is
 //     advertised from 0 although it is served from 3: librdkafka before 2.11
 //     turns compression off otherwise (KAFKA-18659).
+//   - Our own APIs (keys from 32,000 up) are listed for clients whose software
+//     name is "tidemark" alone: others may not expect keys that Kafka lacks.
 //   - A version that we don't know is answered in version 0 with
 //     UNSUPPORTED_VERSION and the range of ApiVersions itself (KIP-511); the
 //     body isn't read.
@@ -34,6 +36,11 @@ func (c *Call) apiVersions(in *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
 	}
 	for _, e := range c.keys {
 		out.ApiKeys = append(out.ApiKeys, advertised(e.key))
+	}
+	if in.Version >= 3 && in.ClientSoftwareName == wire.SoftwareName {
+		for _, e := range c.own {
+			out.ApiKeys = append(out.ApiKeys, advertised(e.key))
+		}
 	}
 	return out, nil
 }

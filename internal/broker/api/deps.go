@@ -154,6 +154,10 @@ type Partition interface {
 	// epoch. current is the asker's leader epoch, fenced as in Read.
 	EpochEnd(current, asked types.LeaderEpoch) (types.LeaderEpoch, types.Offset, error)
 
+	// LastEpoch gives the epoch of the log's last record, NoLeaderEpoch if it
+	// holds none. current is fenced as in Read.
+	LastEpoch(current types.LeaderEpoch) (types.LeaderEpoch, error)
+
 	// DeleteRecords raises the log start to before (-1: the high watermark)
 	// and gives the new log start once all in-sync replicas have it.
 	// OFFSET_OUT_OF_RANGE above the high watermark; ErrReadOnly on a mirror;

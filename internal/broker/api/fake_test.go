@@ -458,6 +458,15 @@ func (p *fakePartition) EpochEnd(current, asked types.LeaderEpoch) (types.Leader
 	return asked, p.end, nil
 }
 
+func (p *fakePartition) LastEpoch(current types.LeaderEpoch) (types.LeaderEpoch, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.fence(current); err != nil || p.end == p.logStart {
+		return types.NoLeaderEpoch, err
+	}
+	return p.epoch, nil
+}
+
 func (p *fakePartition) DeleteRecords(_ context.Context, before types.Offset) (types.Offset, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // answer that decodes, or the connection closes; never a panic. The group APIs
 // are fuzzed where their coordinator is.
 func FuzzHandle(f *testing.F) {
-	for _, e := range coreAPIs() {
+	for _, e := range append(coreAPIs(), ownAPIs()...) {
 		api, _ := wire.LookupAPI(e.key)
 		for v := api.Min; v <= api.Max; v++ {
 			f.Add(int16(e.key), v, kmsgBody(e.key, v))
@@ -34,7 +34,7 @@ func FuzzHandle(f *testing.F) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		req := &wire.Request{Key: api.Key, Version: version, Body: body, Listener: "PLAINTEXT"}
-		in := kmsg.RequestForKey(key)
+		in := wire.NewRequest(wire.Key(key))
 		_, _ = w.send(ctx, req, in)
 		if n := w.part("t", 0).release.get(); n != 0 {
 			t.Errorf("%d chunks never released", n)
@@ -43,7 +43,7 @@ func FuzzHandle(f *testing.F) {
 }
 
 func isCore(key wire.Key) bool {
-	for _, e := range coreAPIs() {
+	for _, e := range append(coreAPIs(), ownAPIs()...) {
 		if e.key == key {
 			return true
 		}
@@ -61,6 +61,8 @@ func kmsgBody(key wire.Key, version int16) []byte {
 		in = produceOf(-1, "t", topicIDOf("t"), map[int32][]byte{0: rawBatch(1, 1)})
 	case wire.KeyMetadata:
 		in = metadataOf("t", "x")
+	case wire.KeyDescribeLineage:
+		in = &wire.LineageRequest{Topics: []wire.LineageRequestTopic{{ID: topicIDOf("t"), Partitions: []int32{0, 1}}}}
 	default:
 		in = kmsg.RequestForKey(int16(key))
 	}

@@ -17,6 +17,7 @@ type Server struct {
 	Deps
 	byKey map[wire.Key]entry
 	keys  []entry // in the order of keys: what ApiVersions says
+	own   []entry // what it says beside them to our own clients
 
 	sessions *sessionCache
 	// draining is closed when the server shuts down: requests that only wait end.
@@ -33,6 +34,10 @@ func NewServer(d Deps) *Server {
 	s := &Server{Deps: d, byKey: make(map[wire.Key]entry),
 		sessions: newSessionCache(d.Settings), draining: make(chan struct{})}
 	for _, e := range append(coreAPIs(), groupAPIs()...) {
+		s.byKey[e.key] = e
+	}
+	s.own = ownAPIs()
+	for _, e := range s.own {
 		s.byKey[e.key] = e
 	}
 	for _, a := range wire.APIs() {

@@ -12,7 +12,8 @@ import (
 )
 
 // lookups answers LookUp for many partitions at once: one Metadata request and
-// two ListOffsets requests to each leader serve all that wait.
+// two ListOffsets requests to each leader serve all that wait, with a
+// DescribeLineage request more if the source is Tidemark.
 type lookups struct {
 	run *run
 
@@ -144,7 +145,8 @@ func leaderOf(c *copier, t *source.Topic) (*looked, core.SourceFailed) {
 	}, core.SourceFailed{}
 }
 
-// ends asks one leader for the log starts and ends, fenced by the epochs of the same look (R18).
+// ends asks one leader for the log starts and ends, fenced by the epochs of the
+// same look, and a Tidemark leader for its timelines (R18).
 func (l *lookups) ends(ctx context.Context, client *source.Client, broker types.BrokerID, list []*looked) {
 	queries := make([]source.OffsetQuery, len(list))
 	for i, k := range list {
@@ -158,6 +160,10 @@ func (l *lookups) ends(ctx context.Context, client *source.Client, broker types.
 		}
 		ends, err = client.ListOffsets(ctx, broker, queries)
 	}
+	var told map[types.TopicPartition]source.Lineage
+	if err == nil {
+		told, err = lineages(ctx, client, broker, list)
+	}
 	for _, k := range list {
 		if err != nil {
 			k.c.send(failure(k.ticket, err))
@@ -167,6 +173,13 @@ func (l *lookups) ends(ctx context.Context, client *source.Client, broker types.
 		if code := max(start.Code, end.Code); code != 0 {
 			k.c.send(core.SourceFailed{Ticket: k.ticket, Reason: reasonOfCode(code), Detail: "the source answers " + code.String() + " for its offsets"})
 			continue
+		}
+		if told != nil {
+			if failed := k.takeLineage(told[k.c.tp]); failed.Reason != "" {
+				failed.Ticket = k.ticket
+				k.c.send(failed)
+				continue
+			}
 		}
 		k.source.LogStart, k.source.LogEnd = start.Offset, max(start.Offset, end.Offset)
 		k.c.leader.Store(&k.leader)

@@ -1,0 +1,11 @@
+package api
+
+import "tidemark/internal/wire"
+
+// ownAPIs is the table of the APIs that Kafka doesn't have, shown only to
+// clients that call themselves wire.SoftwareName: one row per file.
+func ownAPIs() []entry {
+	return []entry{
+		on(wire.KeyDescribeLineage, (*Call).describeLineage),
+	}
+}
