@@ -1,15 +1,18 @@
 // Package embed runs an etcd inside the process: the metadata store of a
-// single node, without any port of its own. It is the only importer of etcd's
-// server.
+// single node, without any port of its own, and a member of a quorum once other
+// nodes join. It is the only importer of etcd's server.
 //
 // It owns the life of the server: the lock and the name of its data folder,
 // errors that say whose the folder is and what to do, start within a second,
-// compaction and quota, a log that stays quiet, and the stop. Reads and writes
-// go through metastore/etcd over an in-process client, so that callers can't
+// compaction and quota, a log that stays quiet, and the stop; and of the
+// membership: a lone member that opens its ports, learners, promotion, nodes
+// that only ask the members. Reads and writes go through metastore/etcd, over an
+// in-process client where this node is a voter, so that callers can't
 // tell it from an etcd cluster.
 //
 // Tests: the conformance suite of metastore/storetest, restarts on the same
-// folder, and a table of folders that must be refused by name.
+// folder, a table of folders that must be refused by name, and clusters that
+// grow, lose members and come back in one process.
 package embed
 
 import (
@@ -21,6 +24,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +35,7 @@ import (
 
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/etcd"
+	"tidemark/internal/metastore/member"
 )
 
 const (
@@ -60,51 +65,143 @@ type Options struct {
 	// Name is the member's name. It is kept in the folder: another name is
 	// refused, because the folder is another node's.
 	Name string
+	// Host is where the other members reach this one, once there are others; empty: 127.0.0.1.
+	Host string
+	// PeerPort and ClientPort are the ports on Host; 0 takes any free one, once.
+	PeerPort, ClientPort int
+	// Join asks a member of a cluster to take this node in. It is called for a
+	// new folder alone; nil makes the folder a cluster of its own.
+	Join func(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error)
 	// Logger gets etcd's warnings and errors; its information is at level debug. Nil drops them.
 	Logger *slog.Logger
 	// UnsafeNoSync leaves out fsync, for tests that don't crash.
 	UnsafeNoSync bool
 }
 
-// Server is an embedded etcd of one member without a port.
+// Server is the node's part in the metadata quorum: a lone member without a
+// port, one member of several, or no member, only a client of those.
 type Server struct {
-	etcd  *embed.Etcd
-	store *etcd.Store
-	lock  *folderLock
-	once  sync.Once
+	o      Options
+	lock   *folderLock
+	store  *switched
+	failed chan error
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+	once   sync.Once
+
+	mu    sync.Mutex  // guards the following; held while the member opens its ports or takes another in
+	etcd  *embed.Etcd // nil on a client, and for the moment of a restart
+	place *place      // nil on a lone member
 }
 
 var walSegmentOnce sync.Once
 
-// Start runs the embedded etcd and waits until it answers. Its errors name the
-// folder and what to do.
-func Start(ctx context.Context, o Options) (s *Server, err error) {
+// Start runs the embedded etcd, or joins a cluster, and waits until the store
+// answers. Its errors name the folder and what to do.
+func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	walSegmentOnce.Do(func() { wal.SegmentSizeBytes = walSegmentBytes })
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
 	lock, err := openFolder(o.Dir, o.Name)
 	if err != nil {
 		return nil, err
 	}
+	s := &Server{o: o, lock: lock, store: newSwitched(), failed: make(chan error, 1)}
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, lock.release())
+			err = errors.Join(err, s.Close())
 		}
 	}()
-	e, err := startEtcd(config(o))
+	if s.place, err = readPlace(o.Dir); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.place != nil && s.place.Voter:
+		err = s.startMember(ctx, false)
+	case s.place != nil:
+		err = s.startClient(ctx)
+	case o.Join != nil && !exists(filepath.Join(o.Dir, etcdFolder)):
+		err = s.join(ctx)
+	default:
+		err = s.startLone(ctx)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("metadata folder %s can't be opened: %w; "+
-			"if the folder is damaged, restore it from a backup, or move it away to start with empty metadata", o.Dir, err)
+		return nil, err
 	}
-	select {
-	case <-e.Server.ReadyNotify():
-	case err := <-e.Err():
-		e.Close()
-		return nil, fmt.Errorf("metadata folder %s: etcd ended while it started: %w", o.Dir, err)
-	case <-ctx.Done():
-		e.Close()
-		return nil, fmt.Errorf("metadata folder %s: etcd was not ready in time: %w", o.Dir, ctx.Err())
+	return s, nil
+}
+
+// startLone runs a member without a port and waits until it answers.
+func (s *Server) startLone(ctx context.Context) error {
+	if err := s.launch(config(s.o, nil)); err != nil {
+		return err
 	}
-	store := etcd.New(v3client.New(e.Server), etcd.Options{MaxTxnOps: MaxTxnOps, AskProgress: true})
-	return &Server{etcd: e, store: store, lock: lock}, nil
+	if err := s.awaitReady(ctx, s.etcd); err != nil {
+		return err
+	}
+	return s.store.set(s.own())
+}
+
+// launch starts the etcd and watches for its end.
+func (s *Server) launch(cfg *embed.Config) error {
+	e, err := startEtcd(cfg)
+	if err != nil {
+		return fmt.Errorf("metadata folder %s can't be opened: %w; "+
+			"if the folder is damaged, restore it from a backup, or move it away to start with empty metadata", s.o.Dir, err)
+	}
+	s.etcd = e
+	return nil
+}
+
+// own is a store on the member in this process.
+func (s *Server) own() *etcd.Store {
+	return etcd.New(v3client.New(s.etcd.Server), etcd.Options{MaxTxnOps: MaxTxnOps, AskProgress: true})
+}
+
+// awaitReady waits until the member takes part in the quorum.
+func (s *Server) awaitReady(ctx context.Context, e *embed.Etcd) error {
+	tell := time.NewTicker(quorumTell)
+	defer tell.Stop()
+	for {
+		select {
+		case <-e.Server.ReadyNotify():
+			return nil
+		case err := <-e.Err():
+			return fmt.Errorf("metadata folder %s: etcd ended while it started: %w", s.o.Dir, err)
+		case <-e.Server.StopNotify():
+			return s.errRemoved()
+		case <-tell.C:
+			s.o.Logger.Warn("metadata: waiting for a quorum of its members; start the others, or, if they are lost for good, "+
+				"restore the metadata of this one alone (tidemark cluster reset)", "members", s.otherPeers(e))
+		case <-ctx.Done():
+			return fmt.Errorf("metadata folder %s: etcd was not ready in time (other members: %v): %w", s.o.Dir, s.otherPeers(e), ctx.Err())
+		}
+	}
+}
+
+// quorumTell is how often a member that waits for a quorum says so.
+const quorumTell = 5 * time.Second
+
+// otherPeers lists where the other members are, as far as this one knows.
+func (s *Server) otherPeers(e *embed.Etcd) []string {
+	var peers []string
+	for _, m := range e.Server.Cluster().Members() {
+		if m.ID != e.Server.MemberID() {
+			peers = append(peers, m.PeerURLs...)
+		}
+	}
+	return peers
+}
+
+func (s *Server) errRemoved() error {
+	return fmt.Errorf("metadata folder %s: this member was removed from the cluster, or ended by itself; "+
+		"to take part again, move the folder away and start with --join", s.o.Dir)
 }
 
 // startEtcd starts the server. Where etcd would end the process, it gives an error.
@@ -133,16 +230,27 @@ func checkDatabase(path string) error {
 	return db.Close()
 }
 
-func config(o Options) *embed.Config {
+// config is etcd's, of a lone member (nil) or of one among several.
+func config(o Options, p *place) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = o.Name
-	cfg.Dir = filepath.Join(o.Dir, "etcd")
+	cfg.Dir = filepath.Join(o.Dir, etcdFolder)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.Logger(o.Logger))
 	// Nobody listens: the address only names the member in its own list.
 	nowhere := url.URL{Scheme: "http", Host: "127.0.0.1:1"}
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
 	cfg.InitialCluster = o.Name + "=" + nowhere.String()
+	if p != nil {
+		peer, client := url.URL{Scheme: "http", Host: p.Peer}, url.URL{Scheme: "http", Host: p.Client}
+		cfg.Name = p.Name
+		cfg.ListenPeerUrls, cfg.ListenClientUrls = []url.URL{peer}, []url.URL{client}
+		cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{peer}, []url.URL{client}
+		cfg.InitialCluster = p.Name + "=" + peer.String()
+		if len(p.Members) > 0 {
+			cfg.InitialCluster, cfg.ClusterState = strings.Join(p.Members, ","), embed.ClusterStateFlagExisting
+		}
+	}
 	cfg.TickMs, cfg.ElectionMs = uint(tick.Milliseconds()), uint(election.Milliseconds())
 	cfg.MaxTxnOps, cfg.MaxRequestBytes = MaxTxnOps, requestBytesMax
 	cfg.QuotaBackendBytes = quotaBytes
@@ -153,24 +261,45 @@ func config(o Options) *embed.Config {
 	return cfg
 }
 
-// Store gives the store of the server. It ends with the server.
+// Store gives the store of the node. It ends with the server.
 func (s *Server) Store() metastore.Store { return s.store }
 
 // Compact drops the history up to revision, as the server does by itself after some minutes.
 func (s *Server) Compact(ctx context.Context, revision metastore.Revision) error {
-	return s.store.Compact(ctx, revision)
+	now, err := s.store.get(ctx)
+	if err != nil {
+		return err
+	}
+	return now.Compact(ctx, revision)
 }
 
 // Close stops the server and frees its folder. Calls under way fail.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
+		s.stop()
+		s.work.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		err = s.store.Close()
-		s.etcd.Close()
+		if s.etcd != nil {
+			closeEtcd(s.etcd)
+		}
 		err = errors.Join(err, s.lock.release())
 	})
 	return err
 }
 
-// Failed gives what ended the server by itself; a broker that sees it must stop.
-func (s *Server) Failed() <-chan error { return s.etcd.Err() }
+// closeEtcd stops a member. One that never took part in a quorum is stopped
+// first: its Close waits for listeners that wait for the quorum.
+func closeEtcd(e *embed.Etcd) {
+	select {
+	case <-e.Server.ReadyNotify():
+	default:
+		e.Server.Stop()
+	}
+	e.Close()
+}
+
+// Failed gives what ended the member by itself; a broker that sees it must stop.
+func (s *Server) Failed() <-chan error { return s.failed }

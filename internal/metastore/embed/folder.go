@@ -99,17 +99,20 @@ func claim(dir, name string) error {
 	return nil
 }
 
-func writeName(dir, name string) error {
-	tmp := filepath.Join(dir, nameFile+".tmp")
+func writeName(dir, name string) error { return writeFile(dir, nameFile, []byte(name+"\n")) }
+
+// writeFile replaces a file of the folder: temp file, sync, rename, sync of the folder.
+func writeFile(dir, name string, data []byte) error {
+	tmp := filepath.Join(dir, name+".tmp")
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return folderError(dir, err)
 	}
-	_, err = f.WriteString(name + "\n")
+	_, err = f.Write(data)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return folderError(dir, err)
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, nameFile)); err != nil {
+	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		return folderError(dir, err)
 	}
 	d, err := os.Open(dir)

@@ -24,7 +24,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, countForever(dir))
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m)
+	// Members keep idle HTTP connections to each other for a while after their end.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*conn).serve"), goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"))
 }
 
 // countForever prints each number once the store has acknowledged it.

@@ -1,0 +1,216 @@
+package embed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/metastore"
+	"tidemark/internal/metastore/embed"
+	"tidemark/internal/metastore/member"
+)
+
+// grown is a cluster that a test grows node by node.
+type grown struct {
+	t     *testing.T
+	dirs  map[string]string
+	nodes map[string]*embed.Server
+}
+
+func newGrown(t *testing.T) *grown {
+	return &grown{t: t, dirs: make(map[string]string), nodes: make(map[string]*embed.Server)}
+}
+
+// try starts a node on its folder; via names the node that it asks to be taken in, empty for none.
+func (g *grown) try(ctx context.Context, name, via string) (*embed.Server, error) {
+	dir, ok := g.dirs[name]
+	if !ok {
+		dir = filepath.Join(g.t.TempDir(), "metadata")
+		g.dirs[name] = dir
+	}
+	o := embed.Options{Dir: dir, Name: name, UnsafeNoSync: true}
+	if via != "" {
+		o.Join = func(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
+			return g.nodes[via].Admit(ctx, r)
+		}
+	}
+	s, err := embed.Start(ctx, o)
+	if err == nil {
+		g.nodes[name] = s
+		g.t.Cleanup(func() { s.Close() })
+	}
+	return s, err
+}
+
+func (g *grown) start(name, via string) *embed.Server {
+	g.t.Helper()
+	s, err := g.try(within(g.t), name, via)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return s
+}
+
+func (g *grown) stop(name string) {
+	g.t.Helper()
+	if err := g.nodes[name].Close(); err != nil {
+		g.t.Error(err)
+	}
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// voters waits until n members are voters.
+func (g *grown) voters(via string, n int) []member.Info {
+	g.t.Helper()
+	ctx := within(g.t)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all, err := g.nodes[via].Members(ctx)
+		voters := 0
+		for _, m := range all {
+			if !m.Learner && m.Started {
+				voters++
+			}
+		}
+		if err == nil && voters == n {
+			return all
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			g.t.Fatalf("%d voters wanted: %+v, %v", n, all, err)
+		}
+	}
+}
+
+// put writes through a node; every attempt is a compare-and-set, as all of ours are.
+func (g *grown) put(name, key, value string) {
+	g.t.Helper()
+	plan := meta.Plan{Why: "put " + key, If: []meta.Compare{meta.Absent(key)}, Then: []meta.Op{meta.Put(key, []byte(value))}}
+	if _, err := metastore.Commit(within(g.t), g.nodes[name].Store(), plan); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *grown) want(name, key, value string) {
+	g.t.Helper()
+	kv, _, err := g.nodes[name].Store().Get(within(g.t), key)
+	if err != nil || string(kv.Value) != value {
+		g.t.Fatalf("%s sees %s = %q, %v, want %q", name, key, kv.Value, err, value)
+	}
+}
+
+// TestGrow: 1 → 3, with a writer and a watch that go on through the first
+// member's restart with ports; a member lost; the lost one back; all back.
+func TestGrow(t *testing.T) {
+	g := newGrown(t)
+	a := g.start("a", "")
+	w := a.Store().Watch(within(t), "/w/", 0)
+	defer w.Close()
+	stop, wrote := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			select {
+			case <-stop:
+				wrote <- n
+				return
+			default:
+				g.put("a", fmt.Sprintf("/w/%06d", n), "x")
+			}
+		}
+	}()
+	g.start("b", "a")
+	g.put("b", "/from-b", "1") // a learner's node writes at once, through the others
+	g.voters("a", 2)
+	g.start("c", "b")
+	g.voters("a", 3)
+	close(stop)
+	n := <-wrote
+	for i := 0; i < n; {
+		events, err := w.Next(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range events.Events {
+			if want := fmt.Sprintf("/w/%06d", i); ev.KV.Key != want {
+				t.Fatalf("watch: %s, want %s", ev.KV.Key, want)
+			}
+			i++
+		}
+	}
+	t.Logf("%d writes meanwhile", n)
+	g.want("c", "/from-b", "1")
+
+	g.stop("a")
+	g.put("b", "/without-a", "2")
+	g.start("a", "")
+	g.want("a", "/without-a", "2")
+	for _, name := range []string{"a", "b", "c"} {
+		g.stop(name)
+	}
+	// A lone voter of three has no quorum, and says so.
+	short, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, err := g.try(short, "b", "")
+	if err == nil || !strings.Contains(err.Error(), "other members: [http://127.0.0.1:") {
+		t.Fatalf("a lone voter of three: %v", err)
+	}
+	done := make(chan error)
+	for _, name := range []string{"b", "c"} {
+		go func() {
+			s, err := embed.Start(within(t), embed.Options{Dir: g.dirs[name], Name: name, UnsafeNoSync: true})
+			if err == nil {
+				t.Cleanup(func() { s.Close() })
+			}
+			done <- err
+		}()
+	}
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRemovedMember: a member that was taken out ends, and says what to do when it is started again.
+func TestRemovedMember(t *testing.T) {
+	g := newGrown(t)
+	g.start("a", "")
+	b := g.start("b", "a")
+	all := g.voters("a", 2)
+	for _, m := range all {
+		if strings.HasPrefix(m.Name, "b-") {
+			if err := g.nodes["a"].RemoveMember(within(t), m.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	select {
+	case err := <-b.Failed():
+		if !strings.Contains(err.Error(), "removed from the cluster") || !strings.Contains(err.Error(), "--join") {
+			t.Errorf("the removed member says %v", err)
+		}
+	case <-within(t).Done():
+		t.Fatal("the removed member goes on")
+	}
+	g.stop("b")
+	g.put("a", "/alone", "1")
+	short, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := g.try(short, "b", "a"); err == nil || !strings.Contains(err.Error(), "move the folder away") {
+		t.Errorf("a removed member that comes back: %v", err)
+	}
+	if err := g.nodes["a"].RemoveMember(within(t), g.voters("a", 1)[0].ID); err == nil || !strings.Contains(err.Error(), "last member") {
+		t.Errorf("the last member: %v", err)
+	}
+}

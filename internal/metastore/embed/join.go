@@ -1,0 +1,373 @@
+package embed
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"tidemark/internal/metastore/etcd"
+	"tidemark/internal/metastore/member"
+)
+
+const (
+	// VotersMax is how many nodes keep the metadata; further ones only ask them.
+	VotersMax = 5
+	// promotePause is the time between two attempts to become a voter.
+	promotePause = 200 * time.Millisecond
+	// syncEvery is how often the list of members is looked at.
+	syncEvery = 30 * time.Second
+)
+
+// join asks to be taken in and starts as what the answer says. The place is
+// written before the question, so that a join that is repeated comes from the same address.
+func (s *Server) join(ctx context.Context) error {
+	peer, err := address(s.o.Host, s.o.PeerPort)
+	if err != nil {
+		return err
+	}
+	client, err := address(s.o.Host, s.o.ClientPort)
+	if err != nil {
+		return err
+	}
+	suffix := make([]byte, 3)
+	_, _ = rand.Read(suffix) // it never fails
+	s.place = &place{Voter: true, Name: s.o.Name + "-" + hex.EncodeToString(suffix), Peer: peer, Client: client}
+	if err := s.place.write(s.o.Dir); err != nil {
+		return err
+	}
+	return s.startMember(ctx, true)
+}
+
+// askToJoin carries the question and notes the answer.
+func (s *Server) askToJoin(ctx context.Context) error {
+	if s.o.Join == nil {
+		return fmt.Errorf("metadata folder %s: this node began to join a cluster and was not taken in; start it with --join, or move the folder away", s.o.Dir)
+	}
+	answer, err := s.o.Join(ctx, member.JoinRequest{Name: s.place.Name, PeerURL: "http://" + s.place.Peer})
+	if err != nil {
+		return err
+	}
+	s.place.Joined, s.place.Voter, s.place.Members, s.place.Endpoints = true, answer.Voter, answer.Members, answer.Endpoints
+	return s.place.write(s.o.Dir)
+}
+
+// startMember starts one member of several. A voter waits for the quorum and
+// answers itself; a learner asks the others until it is promoted.
+func (s *Server) startMember(ctx context.Context, fresh bool) error {
+	if !s.place.Joined {
+		if err := s.askToJoin(ctx); err != nil {
+			return err
+		}
+		if !s.place.Voter {
+			return s.startClient(ctx)
+		}
+		fresh = true
+	}
+	if err := s.launch(config(s.o, s.place)); err != nil {
+		return err
+	}
+	if !fresh && s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID()) == nil {
+		return s.errRemoved()
+	}
+	if !fresh && !s.etcd.Server.IsLearner() {
+		if err := s.awaitReady(ctx, s.etcd); err != nil {
+			return err
+		}
+		if err := s.store.set(s.own()); err != nil {
+			return err
+		}
+		s.work.Go(s.watchMember)
+		return s.correctPeer(ctx)
+	}
+	remote, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: s.place.Endpoints, Options: etcd.Options{MaxTxnOps: MaxTxnOps}, Logger: s.o.Logger})
+	if err != nil {
+		return err
+	}
+	if err := s.store.set(remote); err != nil {
+		return err
+	}
+	s.work.Go(func() { s.becomeVoter(remote) })
+	return nil
+}
+
+// becomeVoter asks for promotion until this member has caught up, and then
+// answers itself.
+func (s *Server) becomeVoter(remote *etcd.Store) {
+	e := s.etcd
+	id := uint64(e.Server.MemberID())
+	pause := time.NewTicker(promotePause)
+	defer pause.Stop()
+	since := time.Now()
+	for told := false; ; {
+		err := remote.Promote(s.ctx, id)
+		if err == nil || errors.Is(err, etcd.ErrNotLearner) {
+			break
+		}
+		if errors.Is(err, etcd.ErrNoMember) {
+			s.fail(s.errRemoved())
+			return
+		}
+		if !told && time.Since(since) > time.Minute {
+			told = true
+			s.o.Logger.Warn("metadata: this member has not caught up yet; the cluster works without it", "err", err)
+		}
+		select {
+		case <-pause.C:
+		case <-e.Server.StopNotify():
+			s.fail(s.errRemoved())
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	if err := s.awaitReady(s.ctx, e); err != nil {
+		if s.ctx.Err() == nil {
+			s.fail(err)
+		}
+		return
+	}
+	if err := s.store.set(s.own()); err != nil {
+		s.o.Logger.Warn("metadata: the connection to the other members didn't close cleanly", "err", err)
+	}
+	s.o.Logger.Info("metadata: this node is a voter now", "member", s.place.Name, "took", time.Since(since).Round(time.Millisecond))
+	s.watchMember()
+}
+
+// watchMember sees the member end by itself, and notes where the others are.
+func (s *Server) watchMember() {
+	e := s.etcd
+	look := time.NewTicker(syncEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case err := <-e.Err():
+			s.fail(fmt.Errorf("metadata member: %w", err))
+			return
+		case <-e.Server.StopNotify():
+			if s.ctx.Err() == nil {
+				s.fail(s.errRemoved())
+			}
+			return
+		case <-look.C:
+			s.noteEndpoints()
+		}
+	}
+}
+
+// fail passes on what ended the member, once.
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// startClient asks the members and is none.
+func (s *Server) startClient(ctx context.Context) error {
+	remote, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: s.place.Endpoints, Options: etcd.Options{MaxTxnOps: MaxTxnOps}, Logger: s.o.Logger})
+	if err != nil {
+		return fmt.Errorf("metadata: none of the members answers: %w; start them, or correct the endpoints in %s/%s", err, s.o.Dir, placeFile)
+	}
+	if err := s.store.set(remote); err != nil {
+		return err
+	}
+	s.work.Go(func() {
+		look := time.NewTicker(syncEvery)
+		defer look.Stop()
+		for {
+			select {
+			case <-s.ctx.Done():
+				return
+			case <-look.C:
+				s.noteEndpoints()
+			}
+		}
+	})
+	return nil
+}
+
+// noteEndpoints keeps the client addresses of the members: in the folder, for
+// the next start, and on a client for its connection.
+func (s *Server) noteEndpoints() {
+	now, err := s.store.get(s.ctx)
+	if err != nil {
+		return
+	}
+	all, err := now.Members(s.ctx)
+	if err != nil {
+		return // the next look may succeed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	endpoints := endpointsOf(all)
+	if s.place == nil || len(endpoints) == 0 || slices.Equal(endpoints, s.place.Endpoints) {
+		return
+	}
+	s.place.Endpoints = endpoints
+	if err := s.place.write(s.o.Dir); err != nil {
+		s.o.Logger.Warn("metadata: the members' addresses can't be kept", "err", err)
+	}
+	if !s.place.Voter {
+		now.SetEndpoints(endpoints)
+	}
+}
+
+// endpointsOf lists the client addresses of the voters.
+func endpointsOf(all []etcd.Member) []string {
+	var endpoints []string
+	for _, m := range all {
+		if !m.Learner {
+			endpoints = append(endpoints, m.Clients...)
+		}
+	}
+	slices.Sort(endpoints)
+	return slices.Compact(endpoints)
+}
+
+// correctPeer tells the cluster where this member is, if it says otherwise: a
+// member that was alone, or that has moved.
+func (s *Server) correctPeer(ctx context.Context) error {
+	now, err := s.store.get(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := now.Members(ctx)
+	if err != nil {
+		return err
+	}
+	id, want := uint64(s.etcd.Server.MemberID()), "http://"+s.place.Peer
+	for _, m := range all {
+		if m.ID == id && !slices.Contains(m.Peers, want) {
+			return now.SetPeer(ctx, id, want)
+		}
+	}
+	return nil
+}
+
+// openPorts makes a lone member reachable: it is restarted with listeners.
+// Calls to the store wait meanwhile. The caller holds mu.
+func (s *Server) openPorts(ctx context.Context) error {
+	peer, err := address(s.o.Host, s.o.PeerPort)
+	if err != nil {
+		return err
+	}
+	client, err := address(s.o.Host, s.o.ClientPort)
+	if err != nil {
+		return err
+	}
+	p := &place{Voter: true, Name: s.o.Name, Peer: peer, Client: client, Joined: true}
+	if err := p.write(s.o.Dir); err != nil {
+		return err
+	}
+	from := time.Now()
+	if err := s.store.set(nil); err != nil {
+		return err
+	}
+	closeEtcd(s.etcd)
+	s.etcd, s.place = nil, p
+	if err := s.startMember(ctx, false); err != nil {
+		err = fmt.Errorf("the metadata member can't be started with ports: %w", err)
+		s.fail(err)
+		return err
+	}
+	s.o.Logger.Info("metadata: this member can be reached by others now", "peer", peer, "client", client, "took", time.Since(from).Round(time.Millisecond))
+	return nil
+}
+
+// Admit takes a node in: as a learner, which becomes a voter by itself, or,
+// with VotersMax members or no wish to be one, as a client of the members. Asked
+// again by the same node it gives the same answer.
+func (s *Server) Admit(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.place == nil {
+		if err := s.openPorts(ctx); err != nil {
+			return member.JoinAnswer{}, err
+		}
+	}
+	now, err := s.store.get(ctx)
+	if err != nil {
+		return member.JoinAnswer{}, err
+	}
+	all, err := now.Members(ctx)
+	if err != nil {
+		return member.JoinAnswer{}, err
+	}
+	known := slices.ContainsFunc(all, func(m etcd.Member) bool { return slices.Contains(m.Peers, r.PeerURL) })
+	if !known && r.PeerURL != "" && len(all) < VotersMax {
+		if m := slices.IndexFunc(all, func(m etcd.Member) bool { return m.Learner }); m >= 0 {
+			return member.JoinAnswer{}, fmt.Errorf("another node is joining (member %s at %v); wait until it is a voter, or take it out: tidemark cluster remove %s",
+				memberID(all[m].ID), all[m].Peers, memberID(all[m].ID))
+		}
+		if _, all, err = now.AddLearner(ctx, r.PeerURL); err != nil {
+			return member.JoinAnswer{}, err
+		}
+		known = true
+	}
+	answer := member.JoinAnswer{Voter: known, Endpoints: endpointsOf(all)}
+	for _, m := range all {
+		name := m.Name
+		if slices.Contains(m.Peers, r.PeerURL) {
+			name = r.Name
+		}
+		for _, peer := range m.Peers {
+			if name != "" {
+				answer.Members = append(answer.Members, name+"="+peer)
+			}
+		}
+	}
+	return answer, nil
+}
+
+func memberID(id uint64) string { return strconv.FormatUint(id, 16) }
+
+// Members lists the members and whether each answers; a lone member is one.
+func (s *Server) Members(ctx context.Context) ([]member.Info, error) {
+	now, err := s.store.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := now.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]member.Info, len(all))
+	for i, m := range all {
+		out[i] = member.Info{ID: memberID(m.ID), Name: m.Name, Learner: m.Learner, Started: m.Name != "", Healthy: len(all) == 1}
+		if len(m.Peers) > 0 {
+			out[i].Peer = m.Peers[0]
+		}
+		if len(m.Clients) > 0 {
+			out[i].Client = m.Clients[0]
+			out[i].Healthy = out[i].Healthy || now.Answers(ctx, m.Clients[0])
+		}
+	}
+	return out, nil
+}
+
+// RemoveMember takes a member out by its id. The last one can't go.
+func (s *Server) RemoveMember(ctx context.Context, id string) error {
+	n, err := strconv.ParseUint(id, 16, 64)
+	if err != nil {
+		return fmt.Errorf("member %q: want the hexadecimal id that tidemark cluster status shows", id)
+	}
+	now, err := s.store.get(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := now.Members(ctx)
+	if err != nil {
+		return err
+	}
+	if len(all) == 1 {
+		return errors.New("the last member of the metadata quorum can't be removed")
+	}
+	return now.Remove(ctx, n)
+}
