@@ -164,6 +164,7 @@ func (l *Log) AppendAsFollower(raw []byte, maxEpoch types.LeaderEpoch) (Appended
 	chain := batch.Chain{LogEnd: l.marks.end, LastEpoch: l.viewLocked().LastEpoch}
 	l.headers = l.headers[:0]
 	history, changed := *l.history, false
+	owed := l.historyOwed
 	accepted := batch.Accept(raw, chain, maxEpoch, func(h *batch.Header, _ []byte, before batch.Chain) error {
 		from := before.LogEnd
 		if l.o.Rules.EpochAtBatch {
@@ -185,10 +186,10 @@ func (l *Log) AppendAsFollower(raw []byte, maxEpoch types.LeaderEpoch) (Appended
 		return out, nil
 	}
 	out.First = l.headers[0].BaseOffset
-	if !changed {
+	if !changed && !owed {
 		return l.writeRuns(raw[:accepted.Bytes], nil, out)
 	}
-	out.EpochsChanged = true
+	out.EpochsChanged = changed
 	return l.writeRuns(raw[:accepted.Bytes], &history, out)
 }
 

@@ -2,6 +2,7 @@ package log
 
 import (
 	"fmt"
+	"slices"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/epoch"
@@ -55,13 +56,26 @@ func (p *opening) recoverHistory() error {
 	if onDisk == nil && h.Len() == 0 && why == "" {
 		p.r.HistoryRepaired = false
 	}
-	if p.r.HistoryRebuilt || p.r.HistoryRepaired {
+	switch {
+	case p.r.HistoryRepaired && lacksOnlyEmptyEntries(&h, onDisk, l.marks.end):
+		l.historyOwed = true // an election follows most opens and writes it anyway
+	case p.r.HistoryRebuilt || p.r.HistoryRepaired:
 		if err := l.writeHistory(&h); err != nil {
 			return err
 		}
 	}
 	l.history = &h
 	return nil
+}
+
+// lacksOnlyEmptyEntries says whether h is what the checkpoint holds but for
+// entries at its end that start at or after the log end.
+func lacksOnlyEmptyEntries(h, onDisk *epoch.History, end types.Offset) bool {
+	if onDisk == nil {
+		return false
+	}
+	kept, found := h.Entries(), onDisk.Entries()
+	return len(kept) < len(found) && slices.Equal(kept, found[:len(kept)]) && found[len(kept)].Start >= end
 }
 
 // readHistory reads the checkpoint. onDisk is nil if there is none; why says

@@ -40,6 +40,10 @@ type Log struct {
 	// has nothing to write.
 	untouched  bool
 	compacting bool // a Compaction is under way
+	// historyOwed says that the checkpoint ends with entries without records that
+	// the history lacks: it is written before the next record, which they would
+	// claim, and until then an open drops them again.
+	historyOwed bool
 
 	mu sync.Mutex // guards the following; the owner alone changes them, and reads them without it
 
@@ -217,7 +221,11 @@ func (l *Log) setHistory(h epoch.History) {
 
 // writeHistory writes and syncs the epoch checkpoint.
 func (l *Log) writeHistory(h *epoch.History) error {
-	return vfs.WriteAtomic(l.fs, join(l.dir, epoch.CheckpointFile), epoch.FormatCheckpoint(h.Entries()))
+	err := vfs.WriteAtomic(l.fs, join(l.dir, epoch.CheckpointFile), epoch.FormatCheckpoint(h.Entries()))
+	if err == nil {
+		l.historyOwed = false
+	}
+	return err
 }
 
 // AssignEpoch (W) records that this broker leads from the log end on, and
@@ -232,7 +240,7 @@ func (l *Log) AssignEpoch(e types.LeaderEpoch) error {
 	if err != nil {
 		return err
 	}
-	if changed {
+	if changed || l.historyOwed {
 		if err := l.writeHistory(&h); err != nil {
 			return l.refuse("write epoch history", err)
 		}
