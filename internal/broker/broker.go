@@ -20,6 +20,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
+	"tidemark/internal/metastore/embed"
 	"tidemark/internal/net"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/vault"
@@ -55,6 +56,7 @@ type Broker struct {
 	loading   bool      // the partitions of the first image are being made
 	store     metastore.Store
 	closeMeta func() error
+	quorum    *embed.Server // nil with a store of somebody else's
 	view      *viewer
 	lease     *registration
 	// controller is this node's part in the cluster's office.

@@ -137,7 +137,12 @@ func (b *Broker) unregister(ctx context.Context) error {
 	}
 	b.lease.until.Store(0)
 	err := b.store.Revoke(ctx, b.lease.id())
-	if errors.Is(err, metastore.ErrLeaseNotFound) {
+	switch {
+	case errors.Is(err, metastore.ErrLeaseNotFound):
+		return nil
+	case errors.Is(err, metastore.ErrUnknownOutcome) || errors.Is(err, metastore.ErrUnavailable):
+		// No quorum: the lease ends by itself, and nothing is lost by waiting for it.
+		b.logger.Warn("the registration could not be ended and lapses in time", "err", err)
 		return nil
 	}
 	return err

@@ -13,7 +13,6 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
-	"tidemark/internal/metastore/embed"
 	"tidemark/internal/metastore/etcd"
 	"tidemark/internal/vault"
 )
@@ -32,29 +31,17 @@ func (b *Broker) openStore(ctx context.Context) error {
 		b.store, b.closeMeta = s, s.Close
 		return nil
 	}
-	dir := b.cfg.MetadataDir
-	if dir == "" {
-		dir = filepath.Join(b.dirs[0].path, metadataFolder)
-	}
-	s, err := embed.Start(ctx, embed.Options{Dir: dir, Name: fmt.Sprintf("node-%d", b.cfg.NodeID), Logger: b.logger})
-	if err != nil {
-		return err
-	}
-	b.store, b.closeMeta = s.Store(), s.Close
-	return nil
+	return b.startEmbedded(ctx)
 }
 
 // sharesStore reports whether other nodes may use the metadata store too.
 func (b *Broker) sharesStore() bool {
-	return b.opts.Store != nil || strings.HasPrefix(b.cfg.Metadata, "etcd://")
+	return b.opts.Store != nil || strings.HasPrefix(b.cfg.Metadata, "etcd://") || b.cfg.MetadataJoin != ""
 }
 
 // adoptCluster gives a node without a cluster id the store's, or makes the
 // first cluster of a store. A folder of another cluster is refused by name.
 func (b *Broker) adoptCluster(ctx context.Context) error {
-	if !b.sharesStore() {
-		return nil
-	}
 	kv, _, err := b.store.Get(ctx, meta.DefaultClusterKey)
 	if err != nil {
 		return err

@@ -63,6 +63,7 @@ type grammar struct {
 	Mirror  mirrorCmd  `cmd:"" help:"Mirrors: create, watch, fail over."`
 	Topic   topicCmd   `cmd:"" help:"Topics: create, list, describe, alter, delete."`
 	Group   groupCmd   `cmd:"" help:"Consumer groups: list, describe, reset offsets, delete."`
+	Cluster clusterCmd `cmd:"" help:"The cluster: status, members, decommissioning."`
 	Vault   vaultCmd   `cmd:"" help:"Records that a cut removed: list, show, export."`
 	Log     logCmd     `cmd:"" help:"Read a partition's folder: dump, verify, epochs."`
 	Meta    metaCmd    `cmd:"" help:"Show the cluster's metadata, read-only."`

@@ -29,6 +29,7 @@ type nodeFlags struct {
 	Advertise string   `help:"What clients are told to connect to (default: --listen)." placeholder:"HOST:PORT"`
 	HTTP      string   `help:"Where the HTTP API listens (default 127.0.0.1:9644; anyone who reaches it can change the node)." placeholder:"HOST:PORT"`
 	NodeID    *int32   `help:"The node's id, 0 or more (default 1)." placeholder:"N"`
+	Join      string   `help:"HTTP address of a node whose cluster this one joins at its first start." placeholder:"HOST:PORT"`
 	Config    string   `help:"A server.properties file." type:"existingfile" placeholder:"FILE"`
 	Set       []string `help:"A setting, as in server.properties; repeatable." placeholder:"KEY=VALUE" sep:"none"`
 }
@@ -53,6 +54,7 @@ func (f *nodeFlags) resolve() (*config.Broker, []config.Warning, error) {
 	flags := []struct{ flag, key, value string }{
 		{"--data-dir", "log.dirs", f.DataDir},
 		{"--http", "http.listener", f.HTTP},
+		{"--join", "metadata.join", f.Join},
 	}
 	for _, addr := range []struct{ flag, key, value string }{{"--listen", "listeners", f.Listen}, {"--advertise", "advertised.listeners", f.Advertise}} {
 		if addr.value == "" {
@@ -216,6 +218,9 @@ func (n consoleNode) Healthy() error { return n.Health() }
 
 // Mirrors are the broker's mirrors.
 func (n consoleNode) Mirrors() console.Mirrors { return n.Broker.Mirrors() }
+
+// Membership is the broker's cluster.
+func (n consoleNode) Membership() console.Membership { return n.Broker }
 
 // Vault is the broker's vault.
 func (n consoleNode) Vault() console.Vault { return n.Broker.Vault() }

@@ -19,6 +19,10 @@ type Broker struct {
 	Metadata      string   // "embedded", or etcd://host:port,...
 	MetadataDir   string   // folder of the embedded store; empty: <first log dir>/metadata
 	MetadataTTLMs types.Millis
+	MetadataJoin  string // HTTP address of a node whose cluster this one joins at its first start
+	// Where the other members of the embedded store reach this one, once there are others.
+	MetadataHost                         string // empty: the first advertised listener's
+	MetadataPeerPort, MetadataClientPort int32  // 0: any free one, kept from then on
 
 	// Network.
 	Listeners             []Listener

@@ -46,6 +46,7 @@ type Node interface {
 	Gatherer() prometheus.Gatherer
 	Mirrors() Mirrors
 	Vault() Vault
+	Membership() Membership
 }
 
 // Mirrors are the node's mirrors. Every error names the mirror and the way out.
@@ -129,6 +130,9 @@ func (s *Server) routes() []route {
 		{"GET", "/healthz", s.health},
 		{"GET", "/readyz", s.ready},
 		{"GET", "/api/v1/cluster", s.cluster},
+		{"POST", "/api/v1/cluster/join", s.clusterJoin},
+		{"DELETE", "/api/v1/cluster/members/{id}", s.memberRemove},
+		{"POST", "/api/v1/cluster/nodes/{id}/decommission", s.decommission},
 		{"GET", "/api/v1/meta", s.meta},
 		{"GET", "/api/v1/events", s.events},
 		{"GET", "/api/v1/vault", s.vaultList},

@@ -16,6 +16,7 @@ import (
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/metastore/member"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/vault"
 )
@@ -37,6 +38,30 @@ func (n *fakeNode) Image() *meta.Image            { return meta.Empty("cluster")
 func (n *fakeNode) Gatherer() prometheus.Gatherer { return n.registry }
 func (n *fakeNode) Mirrors() Mirrors              { return &n.mirrors }
 func (n *fakeNode) Vault() Vault                  { return fakeVault{} }
+func (n *fakeNode) Membership() Membership        { return fakeMembership{} }
+
+// fakeMembership is a quorum of one.
+type fakeMembership struct{}
+
+func (fakeMembership) Admit(_ context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
+	if r.ClusterID != "" && r.ClusterID != "cluster" {
+		return member.JoinAnswer{}, errors.New("its data folder belongs to cluster " + r.ClusterID)
+	}
+	return member.JoinAnswer{ClusterID: "cluster", Voter: true, Endpoints: []string{"http://127.0.0.1:1"}}, nil
+}
+
+func (fakeMembership) Members(context.Context) ([]member.Info, error) {
+	return []member.Info{{ID: "a1", Name: "node-3", Started: true, Healthy: true}}, nil
+}
+
+func (fakeMembership) RemoveMember(_ context.Context, id string) error {
+	if id == "a1" {
+		return errors.New("the last member can't be removed")
+	}
+	return nil
+}
+
+func (fakeMembership) Decommission(_ context.Context, id types.BrokerID) (int, error) { return int(id), nil }
 
 type fakeVault struct{}
 
@@ -158,6 +183,14 @@ func TestStatusCodes(t *testing.T) {
 	f(200, `"ok"`, "GET", "/readyz", "")
 	f(200, "", "GET", "/metrics", "")
 	f(200, `"clusterId":"cluster"`, "GET", "/api/v1/cluster", "")
+	f(200, `"members":[{"id":"a1"`, "GET", "/api/v1/cluster", "")
+	f(200, `"voter":true`, "POST", "/api/v1/cluster/join", `{"nodeId":4,"directoryId":"d"}`)
+	f(500, "belongs to cluster other", "POST", "/api/v1/cluster/join", `{"nodeId":4,"directoryId":"d","clusterId":"other"}`)
+	f(400, "bad request", "POST", "/api/v1/cluster/join", `{`)
+	f(500, "last member", "DELETE", "/api/v1/cluster/members/a1", "")
+	f(200, "", "DELETE", "/api/v1/cluster/members/a2", "")
+	f(200, `{"left":5}`, "POST", "/api/v1/cluster/nodes/5/decommission", "")
+	f(400, "want a node id", "POST", "/api/v1/cluster/nodes/x/decommission", "")
 	f(200, `"entries"`, "GET", "/api/v1/meta", "")
 	f(200, "", "GET", "/api/v1/meta?format=text", "")
 	f(400, "want json or text", "GET", "/api/v1/meta?format=xml", "")

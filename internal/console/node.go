@@ -7,7 +7,6 @@ import (
 
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
-	"tidemark/internal/core/types"
 )
 
 //go:embed openapi.json
@@ -32,21 +31,6 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) error {
 	return answerHealth(w, s.node.Ready())
-}
-
-// Cluster is what /api/v1/cluster tells.
-type Cluster struct {
-	ClusterID string               `json:"clusterId"`
-	NodeID    types.BrokerID       `json:"nodeId"`
-	Brokers   []*meta.BrokerRecord `json:"brokers"`
-}
-
-func (s *Server) cluster(w http.ResponseWriter, _ *http.Request) error {
-	c := Cluster{ClusterID: s.node.ClusterID(), NodeID: s.node.NodeID(), Brokers: []*meta.BrokerRecord{}}
-	for b := range s.node.Image().Brokers() {
-		c.Brokers = append(c.Brokers, b.Record)
-	}
-	return answer(w, c)
 }
 
 // meta shows the records below ?prefix= (all without one), as JSON or with ?format=text as a table.

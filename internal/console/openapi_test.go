@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"tidemark/internal/broker/mirror"
+	"tidemark/internal/metastore/member"
 )
 
 // document is the part of OpenAPI that the tests look at.
@@ -108,4 +109,8 @@ func TestOpenAPISchemasAreTheTypes(t *testing.T) {
 	f("Events", Events{})
 	f("FailoverRequest", FailoverRequest{})
 	f("VaultList", VaultList{})
+	f("Member", member.Info{})
+	f("JoinRequest", member.JoinRequest{})
+	f("JoinAnswer", member.JoinAnswer{})
+	f("Decommissioned", Decommissioned{})
 }

@@ -126,7 +126,9 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		err = s.startMember(ctx, false)
 	case s.place != nil:
 		err = s.startClient(ctx)
-	case o.Join != nil && !exists(filepath.Join(o.Dir, etcdFolder)):
+	case o.Join != nil && exists(filepath.Join(o.Dir, etcdFolder)):
+		err = fmt.Errorf("metadata folder %s holds a cluster of its own; to join another one, start with an empty folder (this node's own cluster would be given up)", o.Dir)
+	case o.Join != nil:
 		err = s.join(ctx)
 	default:
 		err = s.startLone(ctx)

@@ -21,6 +21,9 @@ const (
 	promotePause = 200 * time.Millisecond
 	// syncEvery is how often the list of members is looked at.
 	syncEvery = 30 * time.Second
+	// learnerPatience is how long a node waits for another one that is joining:
+	// etcd takes one learner at a time.
+	learnerPatience = 30 * time.Second
 )
 
 // join asks to be taken in and starts as what the answer says. The place is
@@ -283,8 +286,24 @@ func (s *Server) openPorts(ctx context.Context) error {
 
 // Admit takes a node in: as a learner, which becomes a voter by itself, or,
 // with VotersMax members or no wish to be one, as a client of the members. Asked
-// again by the same node it gives the same answer.
+// again by the same node it gives the same answer. It waits for a while if another node is joining.
 func (s *Server) Admit(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
+	for until := time.Now().Add(learnerPatience); ; {
+		answer, err := s.admit(ctx, r)
+		if !errors.Is(err, errLearning) || time.Now().After(until) {
+			return answer, err
+		}
+		select {
+		case <-time.After(promotePause):
+		case <-ctx.Done():
+			return answer, err
+		}
+	}
+}
+
+var errLearning = errors.New("another node is joining")
+
+func (s *Server) admit(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.place == nil {
@@ -303,8 +322,8 @@ func (s *Server) Admit(ctx context.Context, r member.JoinRequest) (member.JoinAn
 	known := slices.ContainsFunc(all, func(m etcd.Member) bool { return slices.Contains(m.Peers, r.PeerURL) })
 	if !known && r.PeerURL != "" && len(all) < VotersMax {
 		if m := slices.IndexFunc(all, func(m etcd.Member) bool { return m.Learner }); m >= 0 {
-			return member.JoinAnswer{}, fmt.Errorf("another node is joining (member %s at %v); wait until it is a voter, or take it out: tidemark cluster remove %s",
-				memberID(all[m].ID), all[m].Peers, memberID(all[m].ID))
+			return member.JoinAnswer{}, fmt.Errorf("%w (member %s at %v) and has not caught up; wait until it is a voter, or take it out: tidemark cluster remove %s",
+				errLearning, memberID(all[m].ID), all[m].Peers, memberID(all[m].ID))
 		}
 		if _, all, err = now.AddLearner(ctx, r.PeerURL); err != nil {
 			return member.JoinAnswer{}, err

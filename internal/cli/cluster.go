@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"tidemark/internal/console"
+)
+
+// clusterCmd is `tidemark cluster …`.
+type clusterCmd struct {
+	Status       clusterStatusCmd       `cmd:"" help:"Show the brokers, the controller and the metadata quorum."`
+	Remove       clusterRemoveCmd       `cmd:"" help:"Take a member out of the metadata quorum for good."`
+	Decommission clusterDecommissionCmd `cmd:"" help:"Move every replica off a broker, and wait until it is empty."`
+}
+
+type clusterStatusCmd struct{ Target }
+
+func (c *clusterStatusCmd) Run(ctx context.Context, s Streams) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	st, err := cl.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Output != "table" && c.Output != "wide" {
+		return c.print(s.Out, st, nil)
+	}
+	fmt.Fprintf(s.Out, "cluster %s, controller %d\n\n", st.ClusterID, st.Controller)
+	if err := brokerTable(st).write(s.Out, c.Output == "wide"); err != nil {
+		return err
+	}
+	fmt.Fprintln(s.Out)
+	if len(st.Members) == 0 {
+		fmt.Fprintln(s.Out, "The metadata lives in an etcd of its own: etcdctl member list shows its members.")
+		return nil
+	}
+	return memberTable(st).write(s.Out, c.Output == "wide")
+}
+
+func brokerTable(st console.Cluster) table {
+	out := table{columns: []string{"BROKER", "ADDRESS", "RACK", "STATE", "HTTP", "SOFTWARE", "FOLDER"}, wideFrom: 5}
+	for _, b := range st.Brokers {
+		var addrs []string
+		for _, e := range b.Endpoints {
+			addrs = append(addrs, fmt.Sprintf("%s:%d", e.Host, e.Port))
+		}
+		state := "up"
+		if b.Draining {
+			state = "leaving"
+		}
+		out.rows = append(out.rows, []string{fmt.Sprint(b.ID), strings.Join(addrs, ","), orDash(b.Rack), state, orDash(b.HTTP), b.Software, b.DirectoryID})
+	}
+	return out
+}
+
+func memberTable(st console.Cluster) table {
+	out := table{columns: []string{"MEMBER", "NAME", "ROLE", "HEALTH", "PEER", "CLIENT"}, wideFrom: 4}
+	for _, m := range st.Members {
+		role, health := "voter", "no answer"
+		if m.Learner {
+			role = "learner"
+		}
+		switch {
+		case !m.Started:
+			health = "never started"
+		case m.Healthy:
+			health = "ok"
+		}
+		out.rows = append(out.rows, []string{m.ID, orDash(m.Name), role, health, orDash(m.Peer), orDash(m.Client)})
+	}
+	return out
+}
+
+type clusterRemoveCmd struct {
+	Target
+	Member string `arg:"" help:"The member's id, as cluster status shows it."`
+	Yes    bool   `short:"y" help:"Don't ask."`
+}
+
+func (c *clusterRemoveCmd) Run(ctx context.Context, s Streams) error {
+	warning := "This takes member " + c.Member + " out of the metadata quorum. Its node can come back only with an empty metadata folder and --join."
+	if err := confirm(s, c.Yes, warning, c.Member); err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	if err := cl.RemoveMember(ctx, c.Member); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, "removed member %s\n", c.Member)
+	return nil
+}
+
+type clusterDecommissionCmd struct {
+	Target
+	Node int32         `arg:"" help:"The broker's id."`
+	Yes  bool          `short:"y" help:"Don't ask."`
+	Wait time.Duration `help:"How long to wait until it is empty; 0 doesn't wait." default:"10m"`
+}
+
+// decommissionPoll is the time between two looks at a broker that is being emptied.
+const decommissionPoll = time.Second
+
+func (c *clusterDecommissionCmd) Run(ctx context.Context, s Streams) error {
+	if err := confirm(s, c.Yes, fmt.Sprintf("This moves every replica off broker %d.", c.Node), fmt.Sprint(c.Node)); err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	limit := time.Now().Add(c.Wait)
+	for last := -1; ; {
+		d, err := cl.Decommission(ctx, c.Node)
+		if err != nil {
+			return err
+		}
+		if d.Left == 0 {
+			fmt.Fprintf(s.Out, "broker %d holds no partition any more: stop it\n", c.Node)
+			return nil
+		}
+		if d.Left != last {
+			last = d.Left
+			fmt.Fprintf(s.Err, "broker %d still holds %d partitions\n", c.Node, d.Left)
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("%w: broker %d still holds %d partitions; the moves go on", errUnmet, c.Node, d.Left)
+		}
+		select {
+		case <-time.After(decommissionPoll):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore/member"
+)
+
+// Membership is which nodes keep the metadata and hold replicas.
+type Membership interface {
+	// Admit takes a node into the metadata quorum.
+	Admit(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error)
+	// Members lists the quorum; none where it is an etcd that the user runs.
+	Members(ctx context.Context) ([]member.Info, error)
+	RemoveMember(ctx context.Context, id string) error
+	// Decommission moves every replica off a broker and gives how many partitions it still holds.
+	Decommission(ctx context.Context, id types.BrokerID) (left int, err error)
+}
+
+// Cluster is what /api/v1/cluster tells.
+type Cluster struct {
+	ClusterID string         `json:"clusterId"`
+	NodeID    types.BrokerID `json:"nodeId"`
+	// Controller is -1 while nobody is it.
+	Controller types.BrokerID       `json:"controller"`
+	Brokers    []*meta.BrokerRecord `json:"brokers"`
+	Members    []member.Info        `json:"members"`
+}
+
+func (s *Server) cluster(w http.ResponseWriter, r *http.Request) error {
+	image := s.node.Image()
+	c := Cluster{ClusterID: s.node.ClusterID(), NodeID: s.node.NodeID(), Controller: types.NoBroker, Brokers: []*meta.BrokerRecord{}}
+	if office, ok := image.Controller(); ok {
+		c.Controller = office.Record.Broker
+	}
+	for b := range image.Brokers() {
+		c.Brokers = append(c.Brokers, b.Record)
+	}
+	var err error
+	if c.Members, err = s.node.Membership().Members(r.Context()); err != nil {
+		return err
+	}
+	return answer(w, c)
+}
+
+func (s *Server) clusterJoin(w http.ResponseWriter, r *http.Request) error {
+	var req member.JoinRequest
+	if err := readJSON(r, &req); err != nil {
+		return err
+	}
+	a, err := s.node.Membership().Admit(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	return answer(w, a)
+}
+
+func (s *Server) memberRemove(w http.ResponseWriter, r *http.Request) error {
+	if err := s.node.Membership().RemoveMember(r.Context(), r.PathValue("id")); err != nil {
+		return err
+	}
+	return answer(w, struct{}{})
+}
+
+// Decommissioned says how far a broker has been emptied.
+type Decommissioned struct {
+	// Left is the number of partitions that it still holds.
+	Left int `json:"left"`
+}
+
+func (s *Server) decommission(w http.ResponseWriter, r *http.Request) error {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 32)
+	if err != nil || id < 0 {
+		return fmt.Errorf("%w: node %q: want a node id", errInput, r.PathValue("id"))
+	}
+	left, err := s.node.Membership().Decommission(r.Context(), types.BrokerID(id))
+	if err != nil {
+		return err
+	}
+	return answer(w, Decommissioned{Left: left})
+}
+
+// Cluster tells of the brokers and the metadata quorum.
+func (c *Client) Cluster(ctx context.Context) (out Cluster, err error) {
+	err = c.call(ctx, http.MethodGet, "/api/v1/cluster", nil, &out)
+	return out, err
+}
+
+// RemoveMember takes a member out of the metadata quorum.
+func (c *Client) RemoveMember(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/api/v1/cluster/members/"+url.PathEscape(id), nil, &struct{}{})
+}
+
+// Decommission has a broker emptied and tells how many partitions it still holds.
+func (c *Client) Decommission(ctx context.Context, id int32) (out Decommissioned, err error) {
+	err = c.call(ctx, http.MethodPost, fmt.Sprintf("/api/v1/cluster/nodes/%d/decommission", id), nil, &out)
+	return out, err
+}
