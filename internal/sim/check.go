@@ -41,7 +41,7 @@ func newChecker(w *world) *checker {
 func (k *checker) of(c *copyPart) *shadow {
 	s := k.shadows[c.id.Number]
 	if s == nil {
-		s = &shadow{own: map[types.Offset][]byte{}, promotedAt: -1, servedEpoch: -1}
+		s = &shadow{own: map[types.Offset][]byte{}, promotedEpoch: -1, servedEpoch: -1}
 		k.shadows[c.id.Number] = s
 	}
 	return s
@@ -135,7 +135,7 @@ func (k *checker) append(c *copyPart, s *shadow, fresh []shadowBatch, oldEnd typ
 // isOwn reports whether a batch was made here: a client's after the promotion, or
 // a marker that ends a transaction which the promotion left open.
 func (k *checker) isOwn(s *shadow, b *shadowBatch) bool {
-	if s.promotedAt < 0 || b.base < s.promotedAt {
+	if s.promotedEpoch < 0 || b.epoch < s.promotedEpoch {
 		return false
 	}
 	h, err := batch.ParseHeader(b.raw)
@@ -389,7 +389,9 @@ func (k *checker) wrote(c *copyPart, before log.View, raw []byte, res api.Append
 // promotes takes note of a promotion that was computed.
 func (k *checker) promotes(c *copyPart, p core.Promotion) {
 	s := k.of(c)
-	s.promotedAt = p.Made.LogEnd
+	if s.promotedEpoch < 0 {
+		s.promotedEpoch = p.Made.PromotedEpoch
+	}
 	if s.end != p.Made.LogEnd {
 		k.fail("PromotedOnce", "%s: promoted at %d, the log ends at %d", c.tp, p.Made.LogEnd, s.end)
 	}

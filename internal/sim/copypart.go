@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"tidemark/internal/batch"
 	"tidemark/internal/broker"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
@@ -130,6 +131,9 @@ func (c *copyPart) feed(ev core.Event, data []byte, from *answer) {
 	}
 	if err != nil && c.n.dirFault == nil {
 		c.note("can't be worked on: %v", err)
+	}
+	if after, ok := c.inline.Partition().View(); ok && (out.Cut || after.LogStart > before.LogEnd) {
+		c.note("cuts: [%d, %d) to [%d, %d), history %v", before.LogStart, before.LogEnd, after.LogStart, after.LogEnd, after.History)
 	}
 	c.n.w.check.stepped(c, before, out.Cut, ev, from)
 	if out.Cut {
@@ -274,14 +278,15 @@ func (c *copyPart) fetch(s *mirror.Stepper, e core.Fetch) {
 	})
 }
 
-// damage turns over one bit that the checksum covers.
+// damage turns over one bit of the first batch that its checksum covers.
 func (a *answer) damage(d dice) {
 	const covered = 21 // offset of the attributes in a batch
-	if len(a.records) <= covered {
+	h, err := batch.ParseHeader(a.records)
+	if err != nil || h.Size() > len(a.records) {
 		return
 	}
 	a.records = slices.Clone(a.records)
-	a.records[covered+d.IntN(len(a.records)-covered)] ^= 1 << d.IntN(8)
+	a.records[covered+d.IntN(h.Size()-covered)] ^= 1 << d.IntN(8)
 	a.damaged = true
 }
 
@@ -307,6 +312,10 @@ func (c *copyPart) answered(s *mirror.Stepper, e core.Fetch, a *answer) {
 		r.LogStart, r.HighWatermark = types.NoOffset, types.NoOffset
 	case replica.AnswerDiverging:
 		c.k.probe("mirror: divergence")
+		c.note("is told that epoch %d ends at %d (asked at %d, last epoch %d, leader epoch %d)",
+			a.diverging.epoch, a.diverging.start, e.Request.Offset, e.Request.LastEpoch, e.Request.LeaderEpoch)
+	case replica.AnswerFenced, replica.AnswerUnknownEpoch:
+		c.k.probe("mirror: " + a.kind.String())
 	}
 	ev, data := s.WithRecords(e, r, a.records)
 	c.feed(ev, data, a)
@@ -363,15 +372,19 @@ func (c *copyPart) chores(d dice) {
 	if !c.isOpen() {
 		return
 	}
-	before, _ := c.inline.Partition().View()
-	flush := c.k.now > 0 && d.chance(min(1, float64(time.Second)/float64(c.n.w.o.FlushMs)))
+	flush := c.k.now > 0 && d.chance(min(1, float64(time.Second)/float64(c.n.w.o.FlushEvery)))
 	retain := d.chance(0.3)
 	if err := c.inline.PrepareAgain(); err != nil && c.n.alive() {
 		c.note("still can't be served: %v", err)
 	}
+	if !c.isOpen() {
+		return
+	}
 	if !c.n.alive() {
 		return
 	}
+	c.n.w.check.shown(c)
+	before, _ := c.inline.Partition().View()
 	err := c.inline.Partition().Do(background, func(o *broker.Owned) error {
 		if flush {
 			if err := o.Log().Flush(); err != nil {

@@ -1,11 +1,10 @@
 package sim
 
 import (
+	"fmt"
 	"os"
 	"strconv"
-
 	"testing"
-	"tidemark/internal/vfs"
 )
 
 func TestStory(t *testing.T) {
@@ -17,15 +16,30 @@ func TestStory(t *testing.T) {
 	_ = out.WriteStory(os.Stdout)
 }
 
-func TestDump(t *testing.T) {
-	seed, _ := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
-	o, _ := Swarm(seed, "swarm")
-	m, _ := MutationNamed("")
-	w := newWorld(seed, &o, m, &story{})
-	w.schedule(makePlan(seed, &o), func(int) bool { return true })
-	w.live(0)
-	t.Log(w.k.failure)
-	t.Log(w.node.mem.Dump())
-	b, _ := vfs.ReadFile(w.node.mem, "/data/recovery-point-offset-checkpoint", 1000)
-	t.Log(string(b))
+func TestHunt(t *testing.T) {
+	from, _ := strconv.Atoi(os.Getenv("FROM"))
+	n, _ := strconv.Atoi(os.Getenv("N"))
+	bad := map[string]int{}
+	steps, virt := 0, 0.0
+	probes := map[string]int{}
+	for seed := from; seed < from+n; seed++ {
+		out, err := Make(Run{Seed: uint64(seed), Profile: os.Getenv("PROFILE"), Mutation: os.Getenv("MUT")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps += out.Steps
+		virt += out.Virtual.Hours()
+		for k, v := range out.Probes {
+			probes[k] += v
+		}
+		if out.Failure != nil {
+			if bad[out.Failure.Invariant]++; bad[out.Failure.Invariant] <= 3 {
+				fmt.Println(seed, out.Failure)
+			}
+		}
+	}
+	fmt.Println(bad, steps, virt)
+	if os.Getenv("PROBES") != "" {
+		fmt.Print(ProbeTable(probes, nil))
+	}
 }

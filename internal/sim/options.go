@@ -30,7 +30,7 @@ type Options struct {
 	ContinueOverGap bool  // gap.policy=continue
 	SegmentBytes    int32
 	RetentionBytes  int64 // -1: the standby keeps everything
-	FlushMs         time.Duration
+	FlushEvery      time.Duration
 	VaultBytes      int64   // -1: no bound
 	KeepBlock       float64 // of a power loss: what unsynced blocks and names survive
 	KeepEntry       float64
@@ -81,7 +81,7 @@ func Swarm(seed uint64, profile string) (Options, error) {
 		SlowReplica: some(0.5, 0.5), Zombie: some(0.5, 1), Compacted: d.chance(0.3), Transactions: d.chance(0.4),
 		FetchBytes: pick(d, 1, 600, 4000, 100_000), SlowWatch: some(0.4, 0.3), TxnFault: some(0.5, 0.3),
 		Headroom: pick(d, int32(0), 1, 8), ContinueOverGap: d.chance(0.5), SegmentBytes: pick(d, int32(600), 2500, 20_000),
-		RetentionBytes: pick(d, int64(-1), -1, -1, 6000), FlushMs: pick(d, 50*time.Millisecond, 2*time.Second, time.Hour),
+		RetentionBytes: pick(d, int64(-1), -1, -1, 6000), FlushEvery: pick(d, 50*time.Millisecond, 2*time.Second, time.Hour),
 		VaultBytes: pick(d, int64(-1), -1, -1, 5000), KeepBlock: pick(d, 0, 0.5, 1), KeepEntry: pick(d, 0, 0.5, 1), PowerLoss: d.Float64(), Buggify: d.chance(0.7),
 		Rates: map[string]float64{"produce": pick(d, 10.0, 60, 200)},
 	}
@@ -101,7 +101,7 @@ func pick[T any](d dice, from ...T) T { return from[d.IntN(len(from))] }
 func (o *Options) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d partitions, %v with faults; segments %d bytes, retention %d, vault %d, flush.ms %v, headroom %d, gaps continue %v, compacted %v, transactions %v\n",
-		o.Partitions, o.Length.Round(time.Second), o.SegmentBytes, o.RetentionBytes, o.VaultBytes, o.FlushMs, o.Headroom, o.ContinueOverGap, o.Compacted, o.Transactions)
+		o.Partitions, o.Length.Round(time.Second), o.SegmentBytes, o.RetentionBytes, o.VaultBytes, o.FlushEvery, o.Headroom, o.ContinueOverGap, o.Compacted, o.Transactions)
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f corrupt %.4f; fetches up to %d bytes; source: slow replica %.2f zombie %.2f; store: slow watch %.2f txn fault %.2f\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.CorruptAnswer, o.FetchBytes, o.SlowReplica, o.Zombie, o.SlowWatch, o.TxnFault)
 	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.Buggify)

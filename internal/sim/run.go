@@ -139,14 +139,9 @@ func (w *world) heal() {
 		}
 		p.replicate()
 	}
-	if n := w.node; n.alive() && n.vault != nil && w.o.VaultBytes >= 0 {
-		n.run(func() { // an operator makes room
-			list, err := n.vault.List()
-			for i := 0; err == nil && i < len(list); i++ {
-				w.check.purged(list[i].ID)
-				err = n.vault.Purge(list[i].ID)
-			}
-		})
+	if w.o.VaultBytes >= 0 { // an operator raises vault.max.bytes
+		w.o.VaultBytes, w.o.PowerLoss = -1, 0
+		w.node.crash()
 	}
 	w.resumeMirror()
 	w.storeChanged()

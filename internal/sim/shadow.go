@@ -26,8 +26,8 @@ type shadow struct {
 	servedEpoch types.LeaderEpoch
 	// own are batches that clients wrote to the standby, by base offset, as acknowledged.
 	own map[types.Offset][]byte
-	// promotedAt is the log end of the promotion that was computed last, -1 before.
-	promotedAt types.Offset
+	// promotedEpoch is the epoch of the promotion that was computed first, -1 before.
+	promotedEpoch types.LeaderEpoch
 }
 
 // shadowBatch is one batch of the log.

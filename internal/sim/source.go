@@ -246,11 +246,9 @@ func (r *srcReplica) cutTo(o types.Offset) {
 	for r.tail != nil && r.tail.next > o {
 		r.tail = r.tail.parent
 	}
-	r.end = max(o, r.start)
+	r.end = r.start
 	if r.tail != nil {
 		r.end = max(r.tail.next, r.start)
-	} else {
-		r.end = r.start
 	}
 	r.hw = min(r.hw, r.end)
 	for n := len(r.history); n > 0 && r.history[n-1].start >= r.end; n = len(r.history) {
@@ -312,6 +310,9 @@ func (p *srcPartition) follow(r *srcReplica) {
 		r.cutTo(r.tail.base)
 	}
 	r.end = max(r.end, r.start)
+	for n := len(r.history); n > 0 && r.history[n-1].start >= r.end; n = len(r.history) {
+		r.history = r.history[:n-1] // of an election of its own that no record followed (KAFKA-10706)
+	}
 	r.setStart(l.start)
 	for _, b := range l.batches {
 		if b.base < r.end {
@@ -376,13 +377,4 @@ func (p *srcPartition) wake() {
 	for _, f := range waiting {
 		f()
 	}
-}
-
-// settled reports whether every live replica equals the leader.
-func (p *srcPartition) settled() bool {
-	l := p.lead()
-	if l == nil || l.hw != l.end {
-		return false
-	}
-	return true
 }

@@ -265,7 +265,7 @@ func (n *standby) topicConfig() config.Topic {
 	t := n.cfg.Topic(nil)
 	t.SegmentBytes, t.RetentionBytes, t.RetentionMs = n.w.o.SegmentBytes, n.w.o.RetentionBytes, -1
 	t.Compact, t.Delete = n.w.o.Compacted, !n.w.o.Compacted
-	t.FlushMs, t.IndexIntervalBytes = types.Millis(n.w.o.FlushMs/time.Millisecond), 300
+	t.FlushMs, t.IndexIntervalBytes = types.Millis(n.w.o.FlushEvery/time.Millisecond), 300
 	t.FlushMessages, t.ProducerIDExpirationMs = 1<<62, 0
 	t.TimestampAfterMaxMs, t.TimestampBeforeMaxMs = 1<<62, 1<<62
 	return t
@@ -322,6 +322,12 @@ func (n *standby) chores() {
 	}
 	for _, c := range n.parts {
 		if !n.alive() {
+			return
+		}
+		if !c.isOpen() && d.chance(0.1) {
+			n.k.probe("standby: operator restarts it for a partition that didn't open")
+			n.note("%s is not open; the operator restarts the node", c.tp)
+			n.crash()
 			return
 		}
 		c.chores(d)
