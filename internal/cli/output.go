@@ -96,8 +96,3 @@ func millisText(ms int64) string {
 	}
 	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
 }
-
-// durationText prints milliseconds as people say them.
-func durationText(ms int64) string {
-	return (time.Duration(ms) * time.Millisecond).Round(time.Millisecond).String()
-}

@@ -154,14 +154,6 @@ func contents(t testing.TB, l *Log, maxBytes int) []byte {
 	return out
 }
 
-func entriesOf(pairs [][2]int64) []epoch.Entry {
-	var out []epoch.Entry
-	for _, p := range pairs {
-		out = append(out, epoch.Entry{Epoch: types.LeaderEpoch(p[0]), Start: types.Offset(p[1])})
-	}
-	return out
-}
-
 func pairsOf(entries []epoch.Entry) [][2]int64 {
 	out := [][2]int64{}
 	for _, e := range entries {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/modellog"
 	"tidemark/internal/core/types"
 )
@@ -259,17 +258,4 @@ func (c *cluster) replicate(f *node) bool {
 		}
 	}
 	return false
-}
-
-// implied is the history that the records alone say (R4), up to the trailing entry of an election.
-func (n *node) implied() epoch.History {
-	var h epoch.History
-	at := n.Start
-	for _, r := range n.Records {
-		if _, err := h.AppendedBatch(r.Epoch, at); err != nil {
-			return h
-		}
-		at = r.Offset + 1
-	}
-	return h
 }
