@@ -135,7 +135,7 @@ func TestUncleanElectionAtSource(t *testing.T) {
 		moveLeader(ctx, t, cl, "unclean", int32(leader))
 		kafka.Kill(follower)
 		write(fmt.Sprint("lost", round), 5) // acknowledged by all of an ISR of one
-		upTo() // the standby now holds what the source is about to lose
+		upTo()                              // the standby now holds what the source is about to lose
 		kafka.Kill(leader)
 		kafka.Restart(follower)
 		waitLeader(ctx, t, cl, "unclean", int32(follower))
