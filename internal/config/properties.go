@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // A Property is one entry of a Java properties text.
@@ -55,8 +56,12 @@ func ReadProperties(file string) ([]Property, error) {
 // comments with # or !, `=`, `:` or white space between key and value, lines
 // continued by a trailing backslash, \t \n \r \f and \uXXXX escapes (surrogate
 // pairs included). Bytes above 127 are taken as UTF-8. Entries come in the
-// order of the text; a key given twice appears twice.
+// order of the text; a key given twice appears twice. Unlike Java, an entry
+// without a key is an error, and so is text that isn't UTF-8.
 func ParseProperties(file, text string) ([]Property, error) {
+	if i := firstInvalid(text); i >= 0 {
+		return nil, &PropertiesError{File: file, Line: 1 + strings.Count(text[:i], "\n"), Problem: "not UTF-8 text; is it a key store?"}
+	}
 	var out []Property
 	for l := (lineReader{text: text}); ; {
 		line, number, ok := l.next()
@@ -68,6 +73,9 @@ func ParseProperties(file, text string) ([]Property, error) {
 		var err error
 		if p.Key, err = unescape(k); err == nil {
 			p.Value, err = unescape(v)
+		}
+		if err == nil && p.Key == "" {
+			err = errNoKey
 		}
 		if err != nil {
 			return nil, &PropertiesError{File: file, Line: number, Problem: err.Error()}
@@ -151,7 +159,23 @@ func splitEntry(s string) (k, v string) {
 	return k, v
 }
 
-var errUnicodeEscape = errors.New(`malformed \uXXXX escape`)
+var (
+	errUnicodeEscape = errors.New(`malformed \uXXXX escape`)
+	errNoKey         = errors.New("no key before the separator")
+)
+
+// firstInvalid is the position of the first byte that isn't UTF-8, or -1.
+func firstInvalid(text string) int {
+	if utf8.ValidString(text) {
+		return -1
+	}
+	for i, r := range text {
+		if r == utf8.RuneError && !strings.HasPrefix(text[i:], "\uFFFD") {
+			return i
+		}
+	}
+	return -1
+}
 
 func unescape(s string) (string, error) {
 	if !strings.Contains(s, `\`) {

@@ -27,7 +27,6 @@ func TestParseProperties(t *testing.T) {
 	f("unicode", "a=\\u00e9\\u20AC\\uD83D\\uDE00é", Property{"a", "é€😀é", 1})
 	f("value keeps its trailing blanks", "a=1  ", Property{"a", "1  ", 1})
 	f("key twice", "a=1\na=2", Property{"a", "1", 1}, Property{"a", "2", 2})
-	f("empty key", "=1", Property{"", "1", 1})
 }
 
 func TestParsePropertiesFailure(t *testing.T) {
@@ -42,6 +41,8 @@ func TestParsePropertiesFailure(t *testing.T) {
 	f("a=\\u12", 1)
 	f("\nb=\\uzzzz", 2)
 	f("c\\u+123=1", 1)
+	f("a=1\n=1", 2)
+	f("a=1\n\nb=\xfe\xed", 3)
 }
 
 func FuzzParseProperties(f *testing.F) {
@@ -67,8 +68,8 @@ func TestNearest(t *testing.T) {
 	names := []string{"num.partitions", "log.dirs", "log.dir", "node.id"}
 	f := func(s, want string) {
 		t.Helper()
-		if got := nearest(s, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", s, got, want)
+		if got := Nearest(s, names); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", s, got, want)
 		}
 	}
 	f("num.partition", "num.partitions")

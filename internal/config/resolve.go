@@ -90,7 +90,7 @@ func classify(index map[string]key, s Setting) (*Warning, error) {
 	if reason, ok := ignoredReason(s.Key); ok {
 		return &Warning{Setting: s, Message: "has no effect: " + reason}, nil
 	}
-	return nil, &UnknownKeyError{Setting: s, Nearest: nearest(s.Key, slices.Collect(maps.Keys(index)))}
+	return nil, &UnknownKeyError{Setting: s, Nearest: Nearest(s.Key, slices.Collect(maps.Keys(index)))}
 }
 
 // fill stores a key's value in its field: the setting, else an alias that is set, else the default.

@@ -1,9 +1,9 @@
 package config
 
-// nearest gives the candidate with the least edit distance to s, or "" when
+// Nearest gives the candidate with the least edit distance to s, or "" when
 // none is near enough to be a likely misspelling: a third of the length, at
 // least 2.
-func nearest(s string, candidates []string) string {
+func Nearest(s string, candidates []string) string {
 	best, bestDistance := "", max(2, len(s)/3)+1
 	for _, c := range candidates {
 		d := editDistance(s, c)

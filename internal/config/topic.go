@@ -117,7 +117,7 @@ func ValidateTopic(configs map[string]string) error {
 		switch {
 		case !ok:
 			msg := fmt.Sprintf("unknown topic config name: %s", name)
-			if n := nearest(name, slices.Collect(maps.Keys(index))); n != "" {
+			if n := Nearest(name, slices.Collect(maps.Keys(index))); n != "" {
 				msg += fmt.Sprintf(": did you mean %s?", n)
 			}
 			faults = append(faults, fmt.Errorf("%w: %s", ErrTopicConfig, msg))

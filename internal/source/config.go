@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tidemark/internal/config"
 )
 
 // Config is what a client properties file says, checked and with defaults.
@@ -160,7 +162,10 @@ func (c *Config) checkKeys(props map[string]string) error {
 		case refusedKeys[k] != "":
 			return configError(k, "not supported: %s", refusedKeys[k])
 		default:
-			return configError(k, "unknown key; the nearest known one is %s", nearestKey(k))
+			if near := config.Nearest(k, slices.Concat(usedKeys, unusedKeys)); near != "" {
+				return configError(k, "unknown key: did you mean %s?", near)
+			}
+			return configError(k, "unknown key, unlike any of a Kafka client")
 		}
 	}
 	return nil
@@ -278,35 +283,4 @@ func splitList(s string) []string {
 
 func configError(key, format string, args ...any) error {
 	return &Error{Kind: ErrConfig, Op: key, Sentence: fmt.Sprintf(format, args...)}
-}
-
-// nearestKey gives the known property with the smallest edit distance.
-func nearestKey(k string) string {
-	best, bestDistance := "", int(^uint(0)>>1)
-	for _, known := range slices.Concat(usedKeys, unusedKeys) {
-		if d := editDistance(k, known); d < bestDistance {
-			best, bestDistance = known, d
-		}
-	}
-	return best
-}
-
-// editDistance is Levenshtein's distance in bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,28 +10,21 @@ import (
 	"time"
 )
 
-func TestProperties(t *testing.T) {
-	text := "# a comment\n! another\n\nbootstrap.servers = a:1,\\\n   b:2\nclient.id:me\nspaced  value with = sign\r\n" +
-		"esc\\=aped=t\\tx\\u00e9\\\\\nempty=\nlast\\"
-	props, err := ParseProperties([]byte(text))
-	if err != nil {
+func TestLoadProperties(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "client.properties")
+	if err := os.WriteFile(file, []byte("client.id:me\nbootstrap.servers = a:1,\\\n   b:2\nclient.id=later\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := []Property{
-		{"bootstrap.servers", "a:1,b:2", 4}, {"client.id", "me", 6}, {"spaced", "value with = sign", 7},
-		{"esc=aped", "t\txé\\", 8}, {"empty", "", 9}, {"last", "", 10},
+	got, err := LoadProperties(file)
+	if want := map[string]string{"client.id": "later", "bootstrap.servers": "a:1,b:2"}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	if len(props) != len(want) {
-		t.Fatalf("got %d properties %v, want %d", len(props), props, len(want))
-	}
-	for i := range want {
-		if props[i] != want[i] {
-			t.Errorf("property %d: got %v, want %v", i, props[i], want[i])
+	for name, bad := range map[string]string{"a key store": "\xfe\xed\xfe\xed", "no key": "=x", "short unicode": `a=\u12`} {
+		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
 		}
-	}
-	for name, bad := range map[string]string{"binary": "\xfe\xed\xfe\xed", "no key": "=x", "short unicode": `a=\u12`, "wrong unicode": `a=\uzzzz`} {
-		if p, err := ParseProperties([]byte(bad)); err == nil {
-			t.Errorf("%s: read as %v", name, p)
+		if p, err := LoadProperties(file); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: read as %v, %v", name, p, err)
 		}
 	}
 }
@@ -93,7 +87,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"no bootstrap", map[string]string{"bootstrap.servers": ""}, "names no broker"},
 		{"address without port", map[string]string{"bootstrap.servers": "localhost"}, "not HOST:PORT"},
 		{"port out of range", map[string]string{"bootstrap.servers": "h:70000"}, "not HOST:PORT"},
-		{"unknown key", map[string]string{"security.protokol": "SSL"}, "nearest known one is security.protocol"},
+		{"unknown key", map[string]string{"security.protokol": "SSL"}, "did you mean security.protocol?"},
 		{"librdkafka's key", map[string]string{"ssl.ca.location": "x"}, "ssl.truststore.location"},
 		{"protocol", map[string]string{"security.protocol": "TLS"}, "none of PLAINTEXT"},
 		{"number", map[string]string{"request.timeout.ms": "soon"}, "between 100 and"},

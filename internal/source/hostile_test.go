@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/config"
 	"tidemark/internal/core/types"
 )
 
@@ -272,15 +273,13 @@ func FuzzProperties(f *testing.F) {
 	f.Add("sasl.jaas.config=M required username=\"a\\\"b\";\nbootstrap.servers=a:1\\\n,b:2")
 	f.Add("a\\u00e9:b\n# c\n\\")
 	f.Fuzz(func(t *testing.T, text string) {
-		props, err := ParseProperties([]byte(text))
+		props, err := config.ParseProperties("fuzz", text)
 		if err != nil {
 			return
 		}
-		m := map[string]string{}
 		for _, p := range props {
-			m[p.Key] = p.Value
 			_, _ = parseJAAS(p.Value)
 		}
-		_, _ = NewConfig(nil, m)
+		_, _ = NewConfig(nil, byKey(props))
 	})
 }
