@@ -166,7 +166,7 @@ const createsAtOnce = 16
 // takeTopics makes what is missing here and gives the names of the mirrored topics.
 func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
 	f := r.filter.Load()
-	var found []*source.Topic
+	var found, fresh []*source.Topic
 	var missing []string
 	image := r.m.o.Node.Image()
 	for i := range m.Topics {
@@ -176,17 +176,20 @@ func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
 		}
 		found = append(found, t)
 		if _, ok := image.TopicByName(t.Name); !ok {
-			missing = append(missing, t.Name)
+			missing, fresh = append(missing, t.Name), append(fresh, t)
 		}
 	}
-	configs := r.sourceConfigs(ctx, missing)
+	configs, loops := r.sourceConfigs(ctx, missing), r.loops(ctx, fresh)
 	var mu sync.Mutex
 	var names, faults []string // guarded by mu
 	var work errgroup.Group
 	work.SetLimit(createsAtOnce)
 	for _, t := range found {
 		work.Go(func() error {
-			mine, err := r.takeTopic(ctx, t, configs[t.Name])
+			mine, err := false, loops[t.Name]
+			if err == nil {
+				mine, err = r.takeTopic(ctx, t, configs[t.Name])
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

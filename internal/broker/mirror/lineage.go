@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
@@ -39,4 +40,33 @@ func (k *looked) takeLineage(a source.Lineage) core.SourceFailed {
 	}
 	k.source.IsMirror, k.source.LastEpoch, k.source.Path = a.IsMirror, a.LastEpoch, a.Path
 	return core.SourceFailed{}
+}
+
+// loops says of topics that aren't here yet which of them the source copies from
+// this cluster: they aren't made, so that the refusal leaves nothing behind (R25).
+// A topic of which the source says nothing now is made; its partitions ask again before
+// they copy.
+func (r *run) loops(ctx context.Context, topics []*source.Topic) map[string]error {
+	client, err := r.source()
+	if err != nil {
+		return nil
+	}
+	byLeader := map[types.BrokerID][]source.LineageQuery{}
+	for _, t := range topics {
+		if p := t.Partitions[0]; p.Leader != types.NoBroker && !t.ID.IsZero() {
+			byLeader[p.Leader] = append(byLeader[p.Leader], source.LineageQuery{TopicPartition: types.TopicPartition{Topic: t.Name}, TopicID: t.ID})
+		}
+	}
+	out := map[string]error{}
+	for broker, queries := range byLeader {
+		told, _ := client.Lineage(ctx, broker, queries) // without an answer nothing is known
+		for _, q := range queries {
+			rec := meta.PartitionRecord{Mirror: core.NewMirrored(r.name, "")}
+			s := core.Source{TopicID: q.TopicID, LeaderEpoch: types.NoLeaderEpoch, Path: told[q.TopicPartition].Path}
+			if refusal := core.Identify(&rec, core.Policy{ClusterID: r.m.o.Node.ClusterID(), TopicID: q.TopicID}, s); refusal.Reason != "" {
+				out[q.Topic] = &refusal
+			}
+		}
+	}
+	return out
 }
