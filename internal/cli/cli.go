@@ -67,6 +67,7 @@ type grammar struct {
 	Vault   vaultCmd   `cmd:"" help:"Records that a cut removed: list, show, export."`
 	Log     logCmd     `cmd:"" help:"Read a partition's folder: dump, verify, epochs."`
 	Meta    metaCmd    `cmd:"" help:"Show the cluster's metadata, read-only."`
+	Sim     simCmd     `cmd:"" help:"Run the product's own code in a simulated world: replay a seed, or search for one that fails."`
 	Demo    demoCmd    `cmd:"" help:"A source and a standby in one process: mirror, unclean election, failover, proof."`
 }
 

@@ -22,6 +22,13 @@ func (w *world) electCleanly(d dice) string {
 func (w *world) electUncleanly(d dice) string {
 	p := w.anyPart(d)
 	b := d.IntN(srcReplicas)
+	if d.chance(0.6) { // the one with the shortest log: what is lost is the most
+		for i, r := range p.replicas {
+			if r.end < p.replicas[b].end && !w.src.down[i] {
+				b = i
+			}
+		}
+	}
 	if w.src.down[b] {
 		return ""
 	}

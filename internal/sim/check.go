@@ -389,7 +389,7 @@ func (k *checker) wrote(c *copyPart, before log.View, raw []byte, res api.Append
 // promotes takes note of a promotion that was computed.
 func (k *checker) promotes(c *copyPart, p core.Promotion) {
 	s := k.of(c)
-	if s.promotedEpoch < 0 {
+	if s.promotedEpoch < 0 || p.Made.PromotedEpoch < s.promotedEpoch {
 		s.promotedEpoch = p.Made.PromotedEpoch
 	}
 	if s.end != p.Made.LogEnd {

@@ -24,8 +24,9 @@ type Mutation struct {
 	VaultLate    bool // R1: the vault is written after the cut
 	NoVault      bool // R1: nothing is kept
 	PromoteAgain bool // R23
-	SkipRecovery bool // R2: the log is opened as if it had been closed cleanly
-	adjust       func(*Options)
+	// Profile is where the mutation is looked for, and adjust what its runs need.
+	Profile string
+	adjust  func(*Options)
 }
 
 // Mutations are all that there are, in the order of their names.
@@ -33,7 +34,7 @@ func Mutations() []*Mutation {
 	list := []*Mutation{
 		{Name: "no-raise", Rule: "R21: a batch above the leader epoch is appended without a raise", Finds: []string{"EpochCovers"},
 			Mirror: mirror.Rules{Core: core.Rules{NoRaise: true}}},
-		{Name: "no-realign", Rule: "R20: the second cut comes without its transaction", Finds: []string{"CutHasEpoch"},
+		{Name: "no-realign", Profile: "divergence", Rule: "R20: the second cut comes without its transaction", Finds: []string{"CutHasEpoch"},
 			Mirror: mirror.Rules{Core: core.Rules{NoRealign: true}}},
 		{Name: "no-identity", Rule: "R26: topic id and cluster id are not compared", Finds: []string{"MirrorPrefix", "VaultComplete", "Convergence"},
 			Mirror: mirror.Rules{Core: core.Rules{NoIdentity: true}}, adjust: with("recreate", 1.5)},
@@ -41,12 +42,12 @@ func Mutations() []*Mutation {
 			Mirror: mirror.Rules{Core: core.Rules{NoGapCheck: true}}, adjust: func(o *Options) { o.ContinueOverGap = false; with("retain", 10)(o); with("cut-link", 4)(o) }},
 		{Name: "no-probe", Rule: "R26: the last batch is not compared", Finds: []string{"MirrorPrefix", "LogMatching"},
 			Mirror: mirror.Rules{Core: core.Rules{NoProbe: true}}, adjust: with("rewrite", 3)},
-		{Name: "accept-late", Rule: "R13: a late answer is taken for the present one", Finds: []string{"LogMatching", "MirrorPrefix", "Convergence", "PANIC"}, AcceptLate: true},
+		{Name: "accept-late", Profile: "divergence", Rule: "R13: a late answer is taken for the present one", Finds: []string{"LogMatching", "MirrorPrefix", "Convergence", "PANIC"}, AcceptLate: true},
 		{Name: "epoch-at-batch", Rule: "R4: an epoch begins at its batch, behind a compaction gap", Finds: []string{"EpochHistory"},
 			Log: log.Rules{EpochAtBatch: true}, adjust: func(o *Options) { o.Compacted = true; with("compact", 12)(o) }},
-		{Name: "history-not-cut", Rule: "R1: the history is not cut with the log", Finds: []string{"EpochHistory", "PANIC"}, Log: log.Rules{CutKeepsHistory: true}},
-		{Name: "vault-late", Rule: "R1: the vault is written after the cut", Finds: []string{"VaultComplete"}, VaultLate: true},
-		{Name: "no-vault", Rule: "R1: what a cut removes is not kept", Finds: []string{"VaultComplete"}, NoVault: true},
+		{Name: "history-not-cut", Profile: "divergence", Rule: "R1: the history is not cut with the log", Finds: []string{"EpochHistory", "PANIC"}, Log: log.Rules{CutKeepsHistory: true}},
+		{Name: "vault-late", Profile: "divergence", Rule: "R1: the vault is written after the cut", Finds: []string{"VaultComplete"}, VaultLate: true},
+		{Name: "no-vault", Profile: "divergence", Rule: "R1: what a cut removes is not kept", Finds: []string{"VaultComplete"}, NoVault: true},
 		{Name: "promote-again", Rule: "R23: a late retry promotes once more", Finds: []string{"PromotedOnce"}, PromoteAgain: true, adjust: with("failover", 1.5)},
 	}
 	slices.SortFunc(list, func(a, b *Mutation) int { return cmp.Compare(a.Name, b.Name) })

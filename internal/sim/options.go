@@ -51,6 +51,11 @@ var profiles = map[string]func(*Options){
 		o.SlowWatch, o.TxnFault, o.Buggify = 0, 0, false
 		o.Rates = map[string]float64{"produce": 60, "elect": 2, "failover": 0.3}
 	},
+	// divergence has a source that loses what was copied, and a standby that crashes.
+	"divergence": func(o *Options) {
+		o.SlowReplica, o.PowerLoss, o.FlushEvery = 0.6, 0.5, 50*time.Millisecond
+		o.Rates = map[string]float64{"produce": 120, "elect": 5, "elect-unclean": 20, "retain": 3, "crash-in-write": 15, "crash": 2, "disk-error": 1}
+	},
 	// elections has a source that elects all the time, and little else.
 	"elections": func(o *Options) {
 		o.Rates = map[string]float64{"produce": 90, "elect": 15, "elect-unclean": 10, "source-down": 2, "retain": 1}
@@ -78,7 +83,7 @@ func Swarm(seed uint64, profile string) (Options, error) {
 	o := Options{
 		Partitions: 1 + d.IntN(2), Length: d.between(30*time.Second, 3*time.Minute), Calm: 10 * time.Minute,
 		SlowMessage: some(0.6, 0.1), DropMessage: some(0.4, 0.05), DuplicateMessage: some(0.5, 0.2), CorruptAnswer: some(0.2, 0.02),
-		SlowReplica: some(0.5, 0.5), Zombie: some(0.5, 1), Compacted: d.chance(0.3), Transactions: d.chance(0.4),
+		SlowReplica: some(0.7, 0.7), Zombie: some(0.5, 1), Compacted: d.chance(0.3), Transactions: d.chance(0.4),
 		FetchBytes: pick(d, 1, 600, 4000, 100_000), SlowWatch: some(0.4, 0.3), TxnFault: some(0.5, 0.3),
 		Headroom: pick(d, int32(0), 1, 8), ContinueOverGap: d.chance(0.5), SegmentBytes: pick(d, int32(600), 2500, 20_000),
 		RetentionBytes: pick(d, int64(-1), -1, -1, 6000), FlushEvery: pick(d, 50*time.Millisecond, 2*time.Second, time.Hour),

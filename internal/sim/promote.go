@@ -11,6 +11,7 @@ import (
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 )
 
@@ -120,6 +121,7 @@ func (c *copyPart) lateRetry() {
 	n.k.probe("failover: late retry")
 	v, _ := c.inline.Partition().View()
 	own := core.Own{}
+	own.HasCheckpoint, own.Checkpoint = true, timeline.Checkpoint{List: rec.Timelines, LeaderEpoch: rec.LeaderEpoch}
 	own.LogStart, own.LogEnd, own.HighWatermark, own.History = v.LogStart, v.LogEnd, v.HighWatermark, *v.History
 	try := rec.Clone()
 	if n.w.mutation.PromoteAgain {

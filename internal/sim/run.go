@@ -35,7 +35,7 @@ type Result struct {
 	Steps   int
 	Virtual time.Duration
 	Actions int
-	Probes  map[string]int
+	Probes  map[string]int // rare branches that were reached
 	story   *story
 	plan    []action
 }
@@ -77,6 +77,9 @@ func Make(r Run) (*Result, error) {
 	return out, nil
 }
 
+// stepsMost bounds a run: an ordinary one has a few thousand steps.
+const stepsMost = 150_000
+
 // live runs both phases. A panic of the system under test is a failure like any other.
 func (w *world) live(steps int) {
 	defer func() {
@@ -95,6 +98,14 @@ func (w *world) live(steps int) {
 		}
 		w.k.fail("PANIC", "%v%s", err, where)
 	}()
+	if steps == 0 {
+		defer func() {
+			if w.k.steps >= stepsMost && w.k.failure == nil {
+				w.k.fail("Convergence", "%d steps: something goes round and round without progress", stepsMost)
+			}
+		}()
+		steps = stepsMost
+	}
 	if !w.k.runUntil(w.o.Length, steps) {
 		return
 	}

@@ -26,7 +26,7 @@ type shadow struct {
 	servedEpoch types.LeaderEpoch
 	// own are batches that clients wrote to the standby, by base offset, as acknowledged.
 	own map[types.Offset][]byte
-	// promotedEpoch is the epoch of the promotion that was computed first, -1 before.
+	// promotedEpoch is the lowest epoch of a promotion that was computed, -1 before.
 	promotedEpoch types.LeaderEpoch
 }
 

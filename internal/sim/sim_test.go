@@ -2,7 +2,10 @@ package sim
 
 import (
 	"os"
+	"slices"
+	"strconv"
 	"testing"
+	"time"
 )
 
 // run makes a run and fails the test, with the story's end, if anything is found.
@@ -19,13 +22,14 @@ func run(t *testing.T, r Run) *Result {
 			t.Fatal(err)
 		}
 		_ = again.WriteStory(os.Stderr) // the failure below says what matters
-		t.Fatalf("seed %d: %v\nreplay: tidemark sim --seed %d --profile %s", r.Seed, out.Failure, r.Seed, out.Run.Profile)
+		t.Fatalf("%s\nreplay: tidemark sim --seed %d --profile %s", out.Failure, r.Seed, out.Run.Profile)
 	}
 	return out
 }
 
+// Invariant I-161: a run is a function of its seed, options and plan.
 func TestSameSeedSameRun(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(8) {
 		a := run(t, Run{Seed: seed})
 		b := run(t, Run{Seed: seed, Story: true})
 		if a.Trace != b.Trace || a.Steps != b.Steps {
@@ -34,5 +38,111 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 	if a, b := run(t, Run{Seed: 1}), run(t, Run{Seed: 2}); a.Trace == b.Trace {
 		t.Fatal("two seeds give one trace")
+	}
+}
+
+func TestRegressionSeeds(t *testing.T) {
+	text, err := os.ReadFile("testdata/seeds.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := ParseSeeds(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range runs {
+		t.Run(SeedLine(r, ""), func(t *testing.T) { run(t, r) })
+	}
+}
+
+// TestFreshSeeds looks through seeds that nobody has run before.
+// TIDEMARK_SIM_SEED gives the first one, TIDEMARK_SIM_RUNS how many.
+func TestFreshSeeds(t *testing.T) {
+	from, count := uint64(time.Now().UnixNano())>>16, 120
+	if s := os.Getenv("TIDEMARK_SIM_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from = n
+	}
+	if s := os.Getenv("TIDEMARK_SIM_RUNS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count = n
+	}
+	totals, err := Look(Search{From: from, Count: count, Found: func(r *Result) {
+		t.Errorf("%s\nreplay: tidemark sim --seed %d", r.Summary(), r.Run.Seed)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("from seed %d: %v", from, totals)
+}
+
+// TestProfilesFindNothing runs a few seeds of each mixture.
+func TestProfilesFindNothing(t *testing.T) {
+	for name := range profiles {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(6) {
+				run(t, Run{Seed: seed, Profile: name})
+			}
+		})
+	}
+}
+
+// Each mutation is found, by one of the invariants it must break: a check that
+// can't fail is no check.
+func TestMutationsAreFound(t *testing.T) {
+	const runsMost = 120
+	for _, m := range Mutations() {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			var found *Result
+			totals, err := Look(Search{From: 0, Count: runsMost, Profile: m.Profile, Mutation: m.Name, Stop: true, Found: func(r *Result) { found = r }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found == nil {
+				t.Fatalf("%s: not found: %v", m.Rule, totals)
+			}
+			if !slices.Contains(m.Finds, found.Failure.Invariant) {
+				t.Fatalf("%s: found by %v, want one of %v", m.Rule, found.Failure, m.Finds)
+			}
+			t.Logf("%s: %s after %d runs, %d steps, %v virtual", m.Rule, found.Failure.Invariant, totals.Runs, totals.Steps, totals.Virtual.Round(time.Second))
+		})
+	}
+}
+
+func TestShrinkKeepsTheFailure(t *testing.T) {
+	r, err := Make(Run{Seed: 2, Profile: "divergence", Mutation: "no-realign"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failure == nil {
+		t.Fatal("the mutation was not found: choose another seed")
+	}
+	small, err := Shrink(r, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if small.Failure == nil || small.Failure.Invariant != r.Failure.Invariant {
+		t.Fatalf("shrunk to %v, was %v", small.Failure, r.Failure)
+	}
+	if n := len(small.Run.Keep); n == 0 || n >= r.Actions {
+		t.Fatalf("%d of %d actions are left", n, r.Actions)
+	}
+	again, err := ParseSeeds(SeedLine(small.Run, "shrunk"))
+	if err != nil || len(again) != 1 {
+		t.Fatalf("%v, %v", again, err)
+	}
+	replayed, err := Make(again[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if replayed.Trace != small.Trace {
+		t.Fatalf("replayed trace %x, was %x", replayed.Trace, small.Trace)
 	}
 }

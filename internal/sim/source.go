@@ -291,6 +291,10 @@ func (p *srcPartition) replicate() {
 		wait := d.between(time.Millisecond, 20*time.Millisecond)
 		if d.chance(p.s.o.SlowReplica) {
 			wait = d.around(2 * time.Second)
+			if wait > 500*time.Millisecond && p.leader >= 0 && p.isr[b] {
+				p.isr[b] = false // replica.lag.time.max.ms: the mark goes on without it
+				p.s.k.after(0, "source shrinks the ISR", p.advance)
+			}
 		}
 		p.s.k.after(wait, "source replicates", func() {
 			r.wakingUp = false
