@@ -180,6 +180,29 @@ func (m *electionModel) settle(t *rapid.T) {
 		if more := m.c.settleAll(boss, control.Policy{}); len(more) > 0 {
 			t.Fatalf("settled twice: %+v", more)
 		}
+		m.checkSettled(t)
+	}
+}
+
+// checkSettled: somebody leads if anybody holds everything and is there, and
+// nobody else is in the ISR but who is there and stays.
+func (m *electionModel) checkSettled(t *rapid.T) {
+	_, r, led := m.leader()
+	for _, e := range slices.Concat(r.ISR, r.ELR) {
+		b, registered := m.c.image.Broker(e.ID)
+		if !registered {
+			if led && r.InISR(e.ID) {
+				t.Fatalf("broker %d is gone and in the ISR: %+v", e.ID, *r)
+			}
+			continue
+		}
+		asThen := types.BrokerEpoch(b.CreateRevision) == e.BrokerEpoch
+		switch {
+		case !led && (asThen || b.Record.CleanShutdownEpoch == e.BrokerEpoch):
+			t.Fatalf("nobody leads although broker %d could: %+v", e.ID, *r)
+		case led && r.InISR(e.ID) && e.ID != r.Leader && (!asThen || b.Record.Draining):
+			t.Fatalf("broker %d is in the ISR and came back or leaves: %+v", e.ID, *r)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package control_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -337,4 +338,46 @@ func TestRacks(t *testing.T) {
 	small.create(me, topicRequest("b", 1, 1))
 	_, _, err = control.Evacuate(small.image, 1)
 	wantError(t, err, control.ErrInvalidReplication)
+}
+
+// TestRebootedReplica (G13): an entry that was proposed for a registration that
+// has ended since makes nobody electable, and goes.
+func TestRebootedReplica(t *testing.T) {
+	c, leases, mes, id, boss := fourth(t)
+	c.update(id, mes[1], func(r *meta.PartitionRecord) { r.ISR, r.MinISR = r.ISR[:1], 1 })
+	late := meta.ISRMember{ID: 2, BrokerEpoch: mes[2].Epoch}
+	c.register(2) // without the mark: it may have lost its tail
+	c.update(id, mes[1], func(r *meta.PartitionRecord) { r.ISR = append(r.ISR, late) })
+	c.end(leases, 1)
+	if changes := c.settleAll(boss, control.Policy{}); len(changes) != 0 {
+		t.Fatalf("%+v: 2 came back without the mark", changes)
+	}
+	mes[1] = c.register(1, func(b *meta.BrokerRecord) { b.CleanShutdownEpoch = mes[1].Epoch })
+	c.settleAll(boss, control.Policy{})
+	c.wantRecord(id, 1, 1, brokers{1}, brokers{})
+}
+
+// BenchmarkSettle10000 is what the loss of a broker of three costs the
+// controller: 10,000 partitions, of which it led a third.
+func BenchmarkSettle10000(b *testing.B) {
+	t := &testing.T{}
+	c := newCluster(t)
+	leases := make(map[types.BrokerID]meta.LeaseID)
+	mes := make(map[types.BrokerID]control.Me)
+	for id := types.BrokerID(1); id <= 4; id++ {
+		mes[id], leases[id] = c.registerLeased(id)
+	}
+	c.create(mes[4], topicRequest("a", 10_000, 3))
+	boss := c.office(mes[4], leases[4])
+	for b.Loop() {
+		if changes, _ := control.SettleAll(c.image, c.image.Partitions(), control.Policy{}, boss, limits); len(changes) != 0 {
+			b.Fatalf("%d changes", len(changes))
+		}
+	}
+	from := time.Now()
+	c.end(leases, 1)
+	changes, plans := control.SettleAll(c.image, c.image.Partitions(), control.Policy{}, boss, control.Limits{Ops: 2048})
+	b.ReportMetric(float64(time.Since(from).Microseconds())/1000, "ms/loss")
+	b.ReportMetric(float64(len(changes)), "changes")
+	b.ReportMetric(float64(len(plans)), "transactions")
 }
