@@ -91,9 +91,9 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 }
 
 // passing are the reasons of a partition that only waits: for the source to be
-// reached, to elect, or to catch up.
+// reached, to elect, to adopt its own source's list, or to catch up.
 var passing = map[core.Reason]bool{
-	core.SourceUnreachable: true, core.SourceLeaderMoved: true, core.Reason(core.AheadOfMirror): true,
+	core.SourceUnreachable: true, core.SourceLeaderMoved: true, core.SourceNotReady: true, core.Reason(core.AheadOfMirror): true,
 }
 
 // describe adds what the copier knows beyond the record.
@@ -106,10 +106,12 @@ func (c *copier) describe(p *PartitionStatus) {
 		p.State, p.Reason = meta.MirrorFailed, string(core.LogOffline)+": "+s.offline
 		return
 	}
-	if s.State != "" {
+	// The copier may not have seen the record that is shown here: of its state
+	// only the moment of R21 counts, and of a paused partition no trouble.
+	if s.State == meta.MirrorEpochFencing && p.State == meta.MirrorMirroring {
 		p.State = s.State
 	}
-	if s.Reason != "" {
+	if s.Reason != "" && p.State != meta.MirrorPaused {
 		if !passing[s.Reason] {
 			p.State = meta.MirrorFailed // not worth a write of the record, but a failure all the same
 		}
