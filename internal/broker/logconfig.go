@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"hash/fnv"
+
 	"tidemark/internal/config"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
@@ -17,10 +19,10 @@ func zeroIfNever[T ~int64](v T) T {
 }
 
 // logConfig is a topic's configuration as its logs obey it.
-func logConfig(t config.Topic) log.Config {
+func logConfig(t config.Topic, tp types.TopicPartition) log.Config {
 	c := log.DefaultConfig()
 	c.SegmentBytes = int(t.SegmentBytes)
-	c.SegmentMs = t.SegmentMs
+	c.SegmentMs = t.SegmentMs - jitter(tp, t.SegmentJitterMs, t.SegmentMs)
 	c.SegmentIndexBytes = int(t.SegmentIndexBytes)
 	c.IndexIntervalBytes = int(t.IndexIntervalBytes)
 	c.RetentionBytes, c.RetentionMs = t.RetentionBytes, t.RetentionMs
@@ -39,6 +41,19 @@ func logConfig(t config.Topic) log.Config {
 	c.Preallocate = t.Preallocate
 	c.ProducerIDExpirationMs = t.ProducerIDExpirationMs
 	return c
+}
+
+// jitter is the part of segment.ms that a partition rolls earlier by, so that
+// partitions made together don't roll together. It is drawn from the partition's
+// name: the same at each start.
+func jitter(tp types.TopicPartition, most, segment types.Millis) types.Millis {
+	most = min(most, segment-1)
+	if most <= 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(tp.String())) // never fails (hash.Hash)
+	return types.Millis(h.Sum64() % uint64(most+1))
 }
 
 // deleteDelay is how long a deleted partition's folder stays.

@@ -52,7 +52,7 @@ func (p *Partition) logOptions(topic config.Topic) log.Options {
 	d := p.dir
 	o := log.Options{
 		FS: d.fs, Dir: filepath.Join(d.path, p.tp.String()), TopicPartition: p.tp, TopicID: p.id,
-		Config: logConfig(topic), Now: p.env.now, Logger: p.env.logger.With("partition", p.tp.String()),
+		Config: logConfig(topic, p.tp), Now: p.env.now, Logger: p.env.logger,
 		CleanShutdown: d.clean, Keeper: p.env.keeper, Checkpoints: d.checkpoints, Rules: p.env.rules,
 	}
 	m := d.checkpoints.Get(p.tp)

@@ -23,7 +23,7 @@ func (p *Partition) shown(rec *meta.PartitionRecord, rev meta.Revision, topic co
 	p.record, p.revision, p.leading = rec, rev, leading && rec != nil
 	if p.topic != topic {
 		p.topic = topic
-		p.log.UpdateConfig(logConfig(topic))
+		p.log.UpdateConfig(logConfig(topic, p.tp))
 		p.setChoreFlags()
 	}
 	if changed {

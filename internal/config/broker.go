@@ -33,8 +33,6 @@ type Broker struct {
 	MaxConnections        int32
 	MaxConnectionsPerIP   int32
 	ConnectionsMaxIdleMs  types.Millis
-	SocketSendBufferBytes int32
-	SocketRecvBufferBytes int32
 	HTTPListener          string // host:port of the admin API; empty: none
 	SSLKeystoreLocation   string // PEM: certificate chain and private key
 	SSLKeyLocation        string // PEM private key, when not in the keystore file
@@ -85,29 +83,17 @@ type Broker struct {
 	LogFlushMs                  types.Millis
 	LogFlushSchedulerMs         types.Millis
 	LogFlushCheckpointMs        types.Millis
-	LogFlushStartCheckpointMs   types.Millis
 	LogFlushAcks                bool // an acks=all answer waits for a group commit to disk
 	LogPreallocate              bool
 	NumRecoveryThreadsPerDir    int32
 	NumShards                   int32
 
 	// Fetch.
-	FetchMaxBytes            int32
-	FetchSessionCacheSlots   int32
-	FetchPurgeIntervalFactor int32
+	FetchMaxBytes          int32
+	FetchSessionCacheSlots int32
 
 	// Producers and transactions.
-	ProducerIDExpirationMs        types.Millis
-	ProducerIDExpirationCheckMs   types.Millis
-	TransactionalIDExpirationMs   types.Millis
-	TransactionMaxTimeoutMs       types.Millis
-	TransactionStatePartitions    int32
-	TransactionStateReplication   int16
-	TransactionStateMinISR        int32
-	TransactionStateSegmentBytes  int32
-	TransactionAbortCheckMs       types.Millis
-	TransactionPartitionVerify    bool
-	TransactionRemoveExpiredEvery types.Millis
+	ProducerIDExpirationMs types.Millis
 
 	Group   Group
 	Offsets Offsets
@@ -122,20 +108,10 @@ type Broker struct {
 
 // Group holds the settings of the group coordinators (classic and KIP-848).
 type Group struct {
-	MinSessionTimeoutMs         types.Millis
-	MaxSessionTimeoutMs         types.Millis
-	InitialRebalanceDelayMs     types.Millis
-	MaxSize                     int32
-	RebalanceProtocols          []string
-	ConsumerSessionTimeoutMs    types.Millis
-	ConsumerMinSessionTimeoutMs types.Millis
-	ConsumerMaxSessionTimeoutMs types.Millis
-	ConsumerHeartbeatMs         types.Millis
-	ConsumerMinHeartbeatMs      types.Millis
-	ConsumerMaxHeartbeatMs      types.Millis
-	ConsumerMaxSize             int32
-	ConsumerAssignors           []string
-	ConsumerMigrationPolicy     string
+	MinSessionTimeoutMs     types.Millis
+	MaxSessionTimeoutMs     types.Millis
+	InitialRebalanceDelayMs types.Millis
+	MaxSize                 int32
 }
 
 // Offsets holds the settings of committed group offsets and their topic.
@@ -154,26 +130,24 @@ type Offsets struct {
 // Mirror holds the defaults of mirrors on this node (DESIGN §6). A mirror's own
 // record may say otherwise where it has such a field.
 type Mirror struct {
-	EpochHeadroom        int32 // R21
-	PromotionStep        int32 // R23
-	MetadataRefreshMs    types.Millis
-	GroupSyncMs          types.Millis
-	ConfigSyncMs         types.Millis
-	ThrottleBytesPerSec  int64 // -1: none
-	FetchMaxBytes        int32
-	PartitionFetchBytes  int32
-	FetchMinBytes        int32
-	FetchMaxWaitMs       types.Millis
-	FetchersPerSource    int32
-	RequestTimeoutMs     types.Millis
-	RetryBackoffMs       types.Millis
-	RetryBackoffMaxMs    types.Millis
-	GapPolicy            string // fail, continue (R28)
-	UnsafeOldSource      bool   // sources older than Kafka 2.1 (§6)
-	ConfigExclude        []string
-	MaxInflightBytes     int64
-	ReplicationFactor    int16
-	GroupsNeverOverwrite bool
+	EpochHeadroom       int32 // R21
+	PromotionStep       int32 // R23
+	MetadataRefreshMs   types.Millis
+	GroupSyncMs         types.Millis
+	ConfigSyncMs        types.Millis
+	ThrottleBytesPerSec int64 // -1: none
+	FetchMaxBytes       int32
+	PartitionFetchBytes int32
+	FetchMinBytes       int32
+	FetchMaxWaitMs      types.Millis
+	FetchersPerSource   int32
+	RequestTimeoutMs    types.Millis
+	RetryBackoffMs      types.Millis
+	RetryBackoffMaxMs   types.Millis
+	GapPolicy           string // fail, continue (R28)
+	ConfigExclude       []string
+	MaxInflightBytes    int64
+	ReplicationFactor   int16
 }
 
 // Vault bounds what cuts leave behind (DESIGN §7, R29).

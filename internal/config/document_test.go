@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -50,6 +52,10 @@ func document() string {
 			def = "none"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.name, def, k.rule.allowed(), k.doc)
+	}
+	b.WriteString("\n## Without effect\n\nKeys that are known and change nothing here; a start with one of them says so in a warning. A name that ends with a dot is a prefix.\n\n| key | why |\n| --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(ignoredReasons)) {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", name, ignoredReasons[name])
 	}
 	return b.String()
 }

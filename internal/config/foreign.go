@@ -72,6 +72,18 @@ var ignoredReasons = map[string]string{
 	"unstable.":                                        "unstable switches don't exist here",
 	"ssl.":                                             "TLS listeners take PEM files: ssl.keystore.location, ssl.key.location, ssl.truststore.location, ssl.client.auth",
 	"compression.":                                     "compression levels matter only when the broker recompresses, with default levels",
+
+	"socket.send.buffer.bytes":                      "the system sizes socket buffers",
+	"socket.receive.buffer.bytes":                   "the system sizes socket buffers",
+	"fetch.purgatory.purge.interval.requests":       "waiting requests are subscriptions and need no purge",
+	"log.flush.start.offset.checkpoint.interval.ms": "log starts are written with the recovery points: log.flush.offset.checkpoint.interval.ms",
+	"producer.id.expiration.check.interval.ms":      "silent producers are looked for with each pass of retention: log.retention.check.interval.ms",
+	"transaction.":                          "transactions of producers that write here are not served in this version",
+	"transactional.":                        "transactions of producers that write here are not served in this version",
+	"group.coordinator.rebalance.protocols": "classic groups are served, the consumer protocol (KIP-848) is not in this version",
+	"group.consumer.":                       "classic groups are served, the consumer protocol (KIP-848) is not in this version",
+	"mirror.source.unsafe":                  "a source older than Kafka 2.1 is always refused",
+	"mirror.groups.never.overwrite":         "groups with members here are always left alone",
 }
 
 // refusal gives the reason why a key of Kafka's with this value can't be taken, or "".
@@ -90,6 +102,10 @@ func refusal(k, v string) string {
 		return "classes can't be loaded"
 	case k == "ssl.keystore.type" && !strings.EqualFold(v, "PEM"), k == "ssl.truststore.type" && !strings.EqualFold(v, "PEM"):
 		return "only PEM files are read"
+	case k == "mirror.source.unsafe" && strings.EqualFold(v, "true"):
+		return "a source older than Kafka 2.1 can't be mirrored in this version: it doesn't say where its epochs end"
+	case k == "mirror.groups.never.overwrite" && strings.EqualFold(v, "false"):
+		return "groups with members here are always left alone in this version"
 	case strings.HasPrefix(k, "listener.name."):
 		return "keys of a single listener are not supported: set the key for all listeners"
 	default:

@@ -72,7 +72,6 @@ func keysFlush() []key {
 		{name: "log.flush.interval.ms", def: "9223372036854775807", rule: longs(0), bind: func(b *Broker) any { return &b.LogFlushMs }, doc: "Longest time a record stays unflushed."},
 		{name: "log.flush.scheduler.interval.ms", def: "9223372036854775807", rule: longs(1), bind: func(b *Broker) any { return &b.LogFlushSchedulerMs }, doc: "Time between two looks for partitions that need a flush."},
 		{name: "log.flush.offset.checkpoint.interval.ms", def: "60000", rule: longs(0), bind: func(b *Broker) any { return &b.LogFlushCheckpointMs }, doc: "Time between two writes of the recovery points."},
-		{name: "log.flush.start.offset.checkpoint.interval.ms", def: "60000", rule: longs(0), bind: func(b *Broker) any { return &b.LogFlushStartCheckpointMs }, doc: "Time between two writes of the log starts."},
 		{name: "log.flush.acks", def: "false", rule: boolean(), bind: func(b *Broker) any { return &b.LogFlushAcks }, own: true, doc: "Whether each acks=all answer waits until its records are synced to disk (group commit)."},
 		{name: "num.recovery.threads.per.data.dir", def: "4", rule: ints(1, 1024), bind: func(b *Broker) any { return &b.NumRecoveryThreadsPerDir }, doc: "Partitions of a folder opened at a time."},
 		{name: "num.shards", def: "64", rule: ints(1, 1024), bind: func(b *Broker) any { return &b.NumShards }, own: true, doc: "Event loops that own partitions: as many partitions can wait for the disk at a time, which is what a start and a failover of many partitions do."},

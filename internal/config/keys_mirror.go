@@ -20,8 +20,6 @@ func keysMirror() []key {
 		{name: "mirror.retry.backoff.ms", def: "100", rule: longs(1), bind: func(b *Broker) any { return &b.Mirror.RetryBackoffMs }, doc: "First pause after a failure at the source."},
 		{name: "mirror.retry.backoff.max.ms", def: "5000", rule: longs(1), bind: func(b *Broker) any { return &b.Mirror.RetryBackoffMaxMs }, doc: "Longest pause after failures at the source."},
 		{name: "mirror.replication.factor", def: "1", rule: int16s(1), bind: func(b *Broker) any { return &b.Mirror.ReplicationFactor }, doc: "Replicas of mirrored topics."},
-		{name: "mirror.groups.never.overwrite", def: "true", rule: boolean(), bind: func(b *Broker) any { return &b.Mirror.GroupsNeverOverwrite }, doc: "Whether groups with local members are left alone."},
-		{name: "mirror.source.unsafe", def: "false", rule: boolean(), bind: func(b *Broker) any { return &b.Mirror.UnsafeOldSource }, doc: "Whether a source older than Kafka 2.1 is taken, with a verify after each of its elections."},
 		{name: "gap.policy", def: "fail", rule: words("fail", "continue"), bind: func(b *Broker) any { return &b.Mirror.GapPolicy }, doc: "What a mirror does when the source's log start has passed its end (R28)."},
 		{name: "vault.dir", def: "", rule: text(), bind: func(b *Broker) any { return &b.Vault.Dir }, doc: "Folder of the vault; empty: vault/ in the first log dir. On the log's file system whole segments are linked, not copied."},
 		{name: "vault.max.bytes", def: "-1", rule: longs(-1), bind: func(b *Broker) any { return &b.Vault.MaxBytes }, doc: "Bound of the vault; -1: none. A full vault stops cuts (R29)."},

@@ -59,10 +59,6 @@ func keysNet() []key {
 			doc: "Connections at a time from one address."},
 		{name: "connections.max.idle.ms", def: "600000", rule: longs(1), bind: func(b *Broker) any { return &b.ConnectionsMaxIdleMs },
 			doc: "A connection without a request for so long is closed."},
-		{name: "socket.send.buffer.bytes", def: "102400", rule: int32s(-1), bind: func(b *Broker) any { return &b.SocketSendBufferBytes },
-			doc: "SO_SNDBUF; -1: the system's."},
-		{name: "socket.receive.buffer.bytes", def: "102400", rule: int32s(-1), bind: func(b *Broker) any { return &b.SocketRecvBufferBytes },
-			doc: "SO_RCVBUF; -1: the system's."},
 		{name: "http.listener", def: "127.0.0.1:9644", rule: text(), bind: func(b *Broker) any { return &b.HTTPListener }, own: true,
 			doc: "host:port of the HTTP admin API; empty: none."},
 		{name: "ssl.keystore.location", def: "", rule: text(), bind: func(b *Broker) any { return &b.SSLKeystoreLocation },
@@ -83,7 +79,5 @@ func keysFetch() []key {
 			doc: "Bytes of records in one fetch answer, whatever the client asks."},
 		{name: "max.incremental.fetch.session.cache.slots", def: "1000", rule: int32s(0), bind: func(b *Broker) any { return &b.FetchSessionCacheSlots },
 			doc: "Incremental fetch sessions kept at a time (KIP-227)."},
-		{name: "fetch.purgatory.purge.interval.requests", def: "1000", rule: int32s(1), bind: func(b *Broker) any { return &b.FetchPurgeIntervalFactor },
-			doc: "Read and kept for Kafka's tools; waiting fetches are subscriptions here and need no purge."},
 	}
 }
