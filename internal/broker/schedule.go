@@ -66,6 +66,8 @@ func (b *Broker) onEach(ctx context.Context, f func(p *Partition) error) {
 // mirror's log start follows its source's; its own retention works beside that,
 // as it does on a follower.
 func (b *Broker) enforceRetention() {
+	var partitions, segments int
+	var bytes int64
 	b.onEach(b.chores.ctx, func(p *Partition) error {
 		if p.log == nil {
 			return nil
@@ -76,10 +78,13 @@ func (b *Broker) enforceRetention() {
 		}
 		if r.Segments > 0 {
 			p.env.metrics.Log.RetentionRemoved.Add(float64(r.Segments))
-			p.env.logger.Info("retention removed segments", "partition", p.tp.String(), "segments", r.Segments, "bytes", r.Bytes, "logStart", r.LogStart)
+			partitions, segments, bytes = partitions+1, segments+r.Segments, bytes+r.Bytes
 		}
 		return nil
 	})
+	if segments > 0 {
+		b.logger.Info("retention removed segments", "partitions", partitions, "segments", segments, "bytes", bytes)
+	}
 }
 
 // flushDue syncs partitions whose oldest unsynced record is older than flush.ms.

@@ -265,7 +265,7 @@ func (l *Log) FinishCompaction(c *Compaction, runErr error) (CompactionResult, e
 	if err := l.swap(c, first); err != nil {
 		return c.counters, l.fail("swap compacted segments", err)
 	}
-	l.log.Info("log compacted", "partition", l.o.TopicPartition.String(), "from", int64(c.from), "to", int64(c.upTo),
+	l.log.Debug("log compacted", "partition", l.o.TopicPartition.String(), "from", int64(c.from), "to", int64(c.upTo),
 		"bytes_before", c.counters.BytesBefore, "bytes_after", c.counters.BytesAfter)
 	return c.counters, nil
 }

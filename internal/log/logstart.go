@@ -117,6 +117,6 @@ func (l *Log) DeleteRecords(before types.Offset) (types.Offset, error) {
 	if err := l.raise(before); err != nil {
 		return l.marks.start, err
 	}
-	l.log.Info("records deleted", "partition", l.o.TopicPartition.String(), "log_start", int64(before))
+	l.log.Debug("records deleted", "partition", l.o.TopicPartition.String(), "log_start", int64(before))
 	return before, nil
 }

@@ -29,7 +29,7 @@ func (l *Log) EnforceRetention(now types.Millis) (RetentionResult, error) {
 			return res, err
 		}
 		res.Segments, res.Bytes = n, bytes-l.size
-		l.log.Info("segments removed by retention", "partition", l.o.TopicPartition.String(), "segments", n, "bytes", res.Bytes, "log_start", int64(l.marks.start))
+		l.log.Debug("segments removed by retention", "partition", l.o.TopicPartition.String(), "segments", n, "bytes", res.Bytes, "log_start", int64(l.marks.start))
 	}
 	res.LogStart = l.marks.start
 	if l.cfg.ProducerIDExpirationMs > 0 {
