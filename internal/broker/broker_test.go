@@ -99,7 +99,7 @@ func TestRefusedFolders(t *testing.T) {
 	closeNode(t, b)
 	f("it belongs to node 1 and this is node 7", "node.id=7")
 	f("it belongs to cluster", "cluster.id=AAAAAAAAAAAAAAAAAAAAAA")
-	f("address already in use", "listeners=PLAINTEXT://"+busyPort(t))
+	f("is in use by another process: stop that one, or choose another address with --listen", "listeners=PLAINTEXT://"+busyPort(t))
 }
 
 func TestLostMetadataIsNotTakenForDeletedTopics(t *testing.T) {

@@ -106,14 +106,17 @@ func isRefusal(err error) bool {
 
 func openDir(fsys vfs.FS, path string, cfg *config.Broker, l *slog.Logger) (d *logDir, err error) {
 	if err := fsys.MkdirAll(path); err != nil {
-		return nil, fmt.Errorf("log dir %s: can't be made: %w", path, err)
+		return nil, fmt.Errorf("log dir %s: can't be made, check the path and its permissions: %w", path, err)
 	}
 	if err := fsys.SyncDir(filepath.Dir(filepath.Clean(path))); err != nil {
 		return nil, fmt.Errorf("log dir %s: its parent can't be synced: %w", path, err)
 	}
 	lock, err := fsys.Lock(filepath.Join(path, lockFile))
-	if err != nil {
-		return nil, &DirRefused{Dir: path, Reason: fmt.Sprintf("another process is using it (%v)", err)}
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return nil, &DirRefused{Dir: path, Reason: "another process is using it: stop that one, or choose another folder with --data-dir"}
+	case err != nil:
+		return nil, fmt.Errorf("log dir %s: can't be written, check its owner and permissions: %w", path, err)
 	}
 	defer func() {
 		if err != nil {
@@ -169,7 +172,7 @@ func (d *logDir) readIdentity(cfg *config.Broker) error {
 			"it belongs to node %d and this is node %d; give the right --data-dir, or start with --node-id %d", m.NodeID, cfg.NodeID, m.NodeID)}
 	}
 	if cfg.ClusterID != "" && m.ClusterID != cfg.ClusterID {
-		return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("it belongs to cluster %s and cluster.id says %s", m.ClusterID, cfg.ClusterID)}
+		return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("it belongs to cluster %s and cluster.id says %s; give the right --data-dir, or leave cluster.id out", m.ClusterID, cfg.ClusterID)}
 	}
 	d.clusterID, d.id = m.ClusterID, m.DirectoryID
 	if d.id == "" {

@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -125,7 +126,7 @@ func report(err error, s Streams) int {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errUsage):
-		fmt.Fprintln(s.Err, "tidemark:", err)
+		fmt.Fprintln(s.Err, "tidemark:", strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
 		return exitUsage
 	case errors.Is(err, errUnmet):
 		fmt.Fprintln(s.Err, "tidemark:", err)

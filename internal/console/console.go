@@ -24,6 +24,7 @@ import (
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	tidenet "tidemark/internal/net"
 	"tidemark/internal/vault"
 )
 
@@ -85,9 +86,9 @@ type Server struct {
 
 // Listen opens the API's address (HOST:PORT), before there is a node to serve.
 func Listen(addr string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", addr)
+	ln, err := tidenet.Bind(addr, "--http (key http.listener)")
 	if err != nil {
-		return nil, fmt.Errorf("HTTP API: %w (choose another address with --http)", err)
+		return nil, fmt.Errorf("HTTP API: %w", err)
 	}
 	return ln, nil
 }

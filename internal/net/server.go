@@ -116,9 +116,9 @@ var ErrServerClosed = errors.New("the server is shut down")
 // Listen binds l's address and accepts connections there until Shutdown. It
 // returns the bound address. The error of a busy port names the address.
 func (s *Server) Listen(l Listener) (net.Addr, error) {
-	ln, err := net.Listen("tcp", l.Address)
+	ln, err := Bind(l.Address, "--listen (key listeners)")
 	if err != nil {
-		return nil, fmt.Errorf("listener %s at %s: %w", l.Name, l.Address, err)
+		return nil, fmt.Errorf("listener %s: %w", l.Name, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -389,7 +389,7 @@ func TestBusyPortIsNamed(t *testing.T) {
 	if err == nil {
 		t.Fatal("two listeners on one port")
 	}
-	if want := fmt.Sprintf("listener PLAINTEXT at %s", addr); len(err.Error()) < len(want) || err.Error()[:len(want)] != want {
+	if want := fmt.Sprintf("listener PLAINTEXT: %s", addr); len(err.Error()) < len(want) || err.Error()[:len(want)] != want {
 		t.Errorf("error %q doesn't begin with %q", err, want)
 	}
 	if err := s.Shutdown(context.Background()); err != nil {
