@@ -2,7 +2,9 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -306,5 +308,57 @@ func TestUncleanElectionTakesTheBest(t *testing.T) {
 	r := f.record(id, 0, "somebody leads", func(r *meta.PartitionRecord) bool { return r.Leader != 1 })
 	if r.Leader != 3 || !slices.Equal(r.ISRIDs(), []types.BrokerID{3}) {
 		t.Errorf("%+v, want 3 to lead", r)
+	}
+}
+
+// TestReassignment: a partition moves to another node; the one that it leaves
+// drops its folder, also if it was away meanwhile.
+func TestReassignment(t *testing.T) {
+	f := newFleet(t, 3)
+	for name, away := range map[string]bool{"here": false, "away": true} {
+		id := f.create(name, oneOf(1))
+		p := mustPartition(t, f.nodes[1].Broker, name, 0)
+		mustAppend(t, p, "x")
+		errs := (&elections{f.nodes[3].Broker}).Reassign(testContext(t), []api.Reassignment{{Partition: meta.PartitionID{Topic: id}, Replicas: []types.BrokerID{2}}})
+		if errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+		f.record(id, 0, "under way", func(r *meta.PartitionRecord) bool { return len(r.Replicas) == 2 || r.Leader == 2 })
+		// The leader finds 2 in sync, if it hasn't already, and the controller ends the move.
+		err := f.nodes[1].plan(testContext(t), func(i *meta.Image) ([]meta.Plan, error) {
+			r, _ := i.Partition(id, 0)
+			if r.InISR(2) || r.Leader != 1 {
+				return nil, nil
+			}
+			next := r.Clone()
+			epoch, _ := i.BrokerEpoch(2)
+			next.ISR = append(next.ISR, meta.ISRMember{ID: 2, BrokerEpoch: epoch})
+			plan, err := control.UpdatePartition(i, id, 0, next, f.nodes[1].me())
+			return []meta.Plan{plan}, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := f.record(id, 0, "2 leads alone", func(r *meta.PartitionRecord) bool {
+			return ledBy(f, 2)(r) && slices.Equal(r.Replicas, []types.BrokerID{2})
+		})
+		if len(r.Adding)+len(r.Removing) != 0 || !slices.Equal(r.ISRIDs(), []types.BrokerID{2}) {
+			t.Errorf("%+v", r)
+		}
+		if away {
+			// As if it had not been told: its folder is back at the next start.
+			closeNode(t, f.nodes[1].Broker)
+			if err := f.nodes[1].fs.MkdirAll("/data/" + name + "-0"); err != nil {
+				t.Fatal(err)
+			}
+			f.start(1)
+		}
+		eventually(t, "the folder is gone", func() bool {
+			_, err := f.nodes[1].fs.Stat("/data/" + name + "-0")
+			return errors.Is(err, fs.ErrNotExist)
+		})
+		if _, held := f.nodes[1].PartitionByName(name, 0); held {
+			t.Error("1 still holds the partition")
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore/embed"
@@ -27,18 +28,29 @@ const joinTimeout = 60 * time.Second
 // errForeignStore says that the members of this cluster are not ours to change.
 var errForeignStore = errors.New("the metadata lives in an etcd that you run: a node joins by naming it, with --set metadata=etcd://HOST:PORT, and its members are changed with etcdctl")
 
+// MetadataDir is the folder of a node's part in the metadata quorum.
+func MetadataDir(cfg *config.Broker) string {
+	if cfg.MetadataDir != "" {
+		return cfg.MetadataDir
+	}
+	return filepath.Join(cfg.LogDirs[0], metadataFolder)
+}
+
+// MemberName is what a node's metadata folder is claimed with.
+func MemberName(cfg *config.Broker) string { return fmt.Sprintf("node-%d", cfg.NodeID) }
+
 // startEmbedded starts this node's part in the metadata quorum.
 func (b *Broker) startEmbedded(ctx context.Context) error {
 	dir := b.cfg.MetadataDir
 	if dir == "" {
-		dir = filepath.Join(b.dirs[0].path, metadataFolder)
+		dir = filepath.Join(b.dirs[0].path, metadataFolder) // of the first log dir that can be read
 	}
 	host := b.cfg.MetadataHost
 	if host == "" && len(b.addrs) > 0 {
 		host = b.addrs[0].Host
 	}
 	o := embed.Options{
-		Dir: dir, Name: fmt.Sprintf("node-%d", b.cfg.NodeID), Logger: b.logger,
+		Dir: dir, Name: MemberName(b.cfg), Logger: b.logger,
 		Host: host, PeerPort: int(b.cfg.MetadataPeerPort), ClientPort: int(b.cfg.MetadataClientPort),
 	}
 	if b.cfg.MetadataJoin != "" {

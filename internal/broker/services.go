@@ -162,12 +162,14 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 	if !ok {
 		return
 	}
+	moved := false
 	if t, known := image.TopicByName(tp.Topic); known && tp.Partition < t.Record.Partitions {
-		if r, _ := image.Partition(t.ID, tp.Partition); r == nil || b.isReplica(r) {
+		r, _ := image.Partition(t.ID, tp.Partition)
+		if moved = r != nil && !b.isReplica(r); !moved {
 			return
 		}
 	}
-	if _, named := image.NameEntry(tp.Topic); named {
+	if _, named := image.NameEntry(tp.Topic); named && !moved {
 		return // the topic's record can't be read: leave its data alone
 	}
 	suffix := straySuffix

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"tidemark/internal/broker"
 	"tidemark/internal/console"
+	"tidemark/internal/metastore/embed"
 )
 
 // clusterCmd is `tidemark cluster …`.
@@ -14,6 +16,7 @@ type clusterCmd struct {
 	Status       clusterStatusCmd       `cmd:"" help:"Show the brokers, the controller and the metadata quorum."`
 	Remove       clusterRemoveCmd       `cmd:"" help:"Take a member out of the metadata quorum for good."`
 	Decommission clusterDecommissionCmd `cmd:"" help:"Move every replica off a broker, and wait until it is empty."`
+	Reset        clusterResetCmd        `cmd:"" help:"Make a stopped node's member the only one, when a quorum is lost for good."`
 }
 
 type clusterStatusCmd struct{ Target }
@@ -139,4 +142,28 @@ func (c *clusterDecommissionCmd) Run(ctx context.Context, s Streams) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// clusterResetCmd works on the folder of a node that is stopped.
+type clusterResetCmd struct {
+	nodeFlags
+	Yes bool `short:"y" help:"Don't ask."`
+}
+
+func (c *clusterResetCmd) Run(ctx context.Context, s Streams) error {
+	cfg, _, err := c.resolve()
+	if err != nil {
+		return err
+	}
+	dir := broker.MetadataDir(cfg)
+	warning := "This makes the metadata in " + dir + " the cluster's only copy. What the other members had and this one hadn't received is lost, " +
+		"and they must never be started on their folders again."
+	if err := confirm(s, c.Yes, warning, fmt.Sprint(cfg.NodeID)); err != nil {
+		return err
+	}
+	if err := embed.Reset(ctx, embed.Options{Dir: dir, Name: broker.MemberName(cfg), Host: cfg.MetadataHost}); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, "%s is the only metadata member now: start the node, and join new ones with --join\n", dir)
+	return nil
 }

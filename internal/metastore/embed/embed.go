@@ -101,12 +101,7 @@ var walSegmentOnce sync.Once
 // answers. Its errors name the folder and what to do.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	walSegmentOnce.Do(func() { wal.SegmentSizeBytes = walSegmentBytes })
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Host == "" {
-		o.Host = "127.0.0.1"
-	}
+	o = o.withDefaults()
 	lock, err := openFolder(o.Dir, o.Name)
 	if err != nil {
 		return nil, err
@@ -137,6 +132,16 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
+	return o
 }
 
 // startLone runs a member without a port and waits until it answers.
@@ -180,7 +185,7 @@ func (s *Server) awaitReady(ctx context.Context, e *embed.Etcd) error {
 			return s.errRemoved()
 		case <-tell.C:
 			s.o.Logger.Warn("metadata: waiting for a quorum of its members; start the others, or, if they are lost for good, "+
-				"restore the metadata of this one alone (tidemark cluster reset)", "members", s.otherPeers(e))
+				"make this one the only member (tidemark cluster reset)", "members", s.otherPeers(e))
 		case <-ctx.Done():
 			return fmt.Errorf("metadata folder %s: etcd was not ready in time (other members: %v): %w", s.o.Dir, s.otherPeers(e), ctx.Err())
 		}

@@ -214,3 +214,30 @@ func TestRemovedMember(t *testing.T) {
 		t.Errorf("the last member: %v", err)
 	}
 }
+
+// TestReset: one of two members is lost for good; the other is made the only
+// one, keeps its data, and takes a new node in.
+func TestReset(t *testing.T) {
+	g := newGrown(t)
+	g.start("a", "")
+	g.start("b", "a")
+	g.voters("a", 2)
+	g.put("b", "/kept", "1")
+	g.stop("b")
+	g.stop("a")
+	o := embed.Options{Dir: g.dirs["a"], Name: "a", UnsafeNoSync: true}
+	if err := embed.Reset(within(t), o); err != nil {
+		t.Fatal(err)
+	}
+	g.start("a", "")
+	g.want("a", "/kept", "1")
+	g.put("a", "/written", "2")
+	if all := g.voters("a", 1); len(all) != 1 {
+		t.Fatalf("members %+v", all)
+	}
+	g.start("c", "a")
+	g.voters("a", 2)
+	if err := embed.Reset(within(t), embed.Options{Dir: t.TempDir(), Name: "x"}); err == nil || !strings.Contains(err.Error(), "no metadata member") {
+		t.Errorf("an empty folder: %v", err)
+	}
+}
