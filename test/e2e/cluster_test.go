@@ -16,7 +16,9 @@ import (
 	"tidemark/internal/broker"
 	"tidemark/internal/console"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/metastore/embed"
 	"tidemark/internal/metastore/mem"
+	"tidemark/internal/metastore/member"
 	"tidemark/test/e2e/harness"
 )
 
@@ -223,5 +225,39 @@ func TestEveryPartitionIsWritableAgain(t *testing.T) {
 		if r := recordOf(t, nodes[1], "a", p); r.InISR(1) || r.Leader == 1 {
 			t.Errorf("partition %d: %+v", p, r)
 		}
+	}
+}
+
+// TestExternalEtcd: nodes on an etcd that is none of theirs find one cluster there.
+func TestExternalEtcd(t *testing.T) {
+	etcd, err := embed.Start(harness.Context(t), embed.Options{Dir: t.TempDir(), Name: "etcd", UnsafeNoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() })
+	open, err := etcd.Admit(harness.Context(t), member.JoinRequest{NodeID: 99}) // opens its ports
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := harness.WithSetting("metadata", "etcd://"+strings.TrimPrefix(open.Endpoints[0], "http://"))
+	one := harness.StartBroker(t, metadata)
+	two := harness.StartBroker(t, metadata, harness.WithSetting("node.id", "2"))
+	if one.ClusterID() != two.ClusterID() {
+		t.Fatalf("clusters %s and %s", one.ClusterID(), two.ClusterID())
+	}
+	harness.Eventually(t, "both know both", func() bool { return known(one) == 2 && known(two) == 2 })
+	if _, err := two.Admin(t).CreateTopic(harness.Context(t), 4, 2, nil, "a"); err != nil {
+		t.Fatal(err)
+	}
+	one.Stop(t)
+	for p := range int32(4) {
+		if r := recordOf(t, two, "a", p); r.Leader != 2 {
+			t.Errorf("partition %d: %+v", p, r)
+		}
+	}
+	two.Produce(t, "a", 0, "x")
+	_, err = harness.TryBroker(t, metadata, harness.WithDir(one.Dir), harness.WithSetting("node.id", "1"), harness.WithSetting("cluster.id", "other"))
+	if err == nil || !strings.Contains(err.Error(), "belongs to cluster") {
+		t.Errorf("another cluster's folder: %v", err)
 	}
 }
