@@ -75,7 +75,6 @@ func (b *Broker) registerOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.lease.lease.Store(int64(id))
 	record := meta.BrokerRecord{
 		ID: b.cfg.NodeID, Endpoints: b.addrs, HTTP: b.httpAddr(), Rack: b.cfg.Rack, Roles: []string{"broker", "controller"},
 		DirectoryID: b.directoryID(), Incarnation: freshID(), CleanShutdownEpoch: b.cleanShutdownEpoch(),
@@ -83,8 +82,11 @@ func (b *Broker) registerOnce(ctx context.Context) error {
 	}
 	err = b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) { return control.RegisterBroker(i, record, id) })
 	if err != nil {
+		// The lease before is still the one that is kept alive: it has ended, and
+		// the next try follows from that.
 		return err
 	}
+	b.lease.lease.Store(int64(id))
 	b.lease.extend(from, ttl)
 	return nil
 }

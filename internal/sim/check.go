@@ -81,9 +81,10 @@ func (k *checker) reread(c *copyPart, s *shadow, v log.View, cut bool, ev core.E
 	old := s.batches
 	oldStart, oldEnd := s.start, s.end
 	if from == s.end && s.known {
-		k.append(c, s, fresh, s.end)
+		end := s.end
 		s.start, s.end = v.LogStart, v.LogEnd
-		k.headGone(c, s, ev)
+		k.headGone(c, s, ev) // what the log start has passed no longer belongs to the log
+		k.append(c, s, fresh, end)
 		return
 	}
 	s.batches = nil

@@ -161,6 +161,7 @@ func (n *standby) take(old, image *meta.Image, d meta.Delta) {
 	n.image = image
 	if !d.IsEmpty() && n.serving {
 		n.after(n.k.dice("mirrors").between(0, 2*time.Millisecond), "mirrors see the image", n.showMirrors)
+		n.after(n.k.dice("controller").between(0, 20*time.Millisecond), "controller", n.elect)
 	}
 	waiting := n.awaiting
 	n.awaiting = nil
@@ -316,63 +317,53 @@ func (n *standby) plan(make func(*meta.Image) ([]meta.Plan, error), done func(er
 	attempt(1)
 }
 
-// register writes the node's registration and has it elected (broker/register.go).
+// register writes the node's registration until it is there, and starts the rest
+// (broker/register.go).
 func (n *standby) register() {
-	again := func() { n.after(500*time.Millisecond, "register again", n.register) }
+	n.registerOnce(func(err error) {
+		if err != nil {
+			n.note("can't register: %v", err)
+			n.after(500*time.Millisecond, "register again", n.register)
+			return
+		}
+		n.serving = true
+		n.keepLease()
+		n.chores()
+		n.controllerStep()
+		n.showMirrors()
+		n.discover()
+	})
+}
+
+func (n *standby) registerOnce(done func(error)) {
 	from := n.k.now
+	fail := func() { done(metastore.ErrUnavailable) }
 	n.askStore("grant lease", func(s *mem.Store) func() {
 		id, err := s.Grant(context.Background(), leaseTTL)
 		if err != nil {
-			return again
+			return fail
 		}
-		return func() { n.registerUnder(id, from) }
-	}, again)
+		return func() { n.registerUnder(id, from, done) }
+	}, fail)
 }
 
-func (n *standby) registerUnder(id meta.LeaseID, from time.Duration) {
-	n.lease = id
+func (n *standby) registerUnder(id meta.LeaseID, from time.Duration, done func(error)) {
 	n.incarnation++
 	record := meta.BrokerRecord{
 		ID: n.id, Endpoints: []meta.Endpoint{{Listener: "PLAINTEXT", Host: "standby", Port: 9092, Security: "PLAINTEXT"}},
 		DirectoryID: "disk-1", Incarnation: fmt.Sprint(n.incarnation), CleanShutdownEpoch: n.cleanEpoch, StartedAt: n.clock.now(),
 	}
-	again := func(err error) {
-		n.note("can't register: %v", err)
-		n.after(500*time.Millisecond, "register again", n.register)
-	}
 	n.plan(func(i *meta.Image) ([]meta.Plan, error) { return control.RegisterBroker(i, record, id) }, func(err error) {
-		if err != nil {
-			again(err)
-			return
+		if err == nil {
+			n.lease, n.leaseUntil = id, from+leaseTTL
+			e, _ := n.image.BrokerEpoch(n.id)
+			n.note("registered, broker epoch %d", e)
 		}
-		n.leaseUntil = from + leaseTTL
-		n.plan(func(i *meta.Image) ([]meta.Plan, error) {
-			_, plans := control.ElectAll(i, n.id, nil, n.me(), n.limits())
-			return plans, nil
-		}, func(err error) {
-			if err != nil {
-				again(err)
-				return
-			}
-			n.registered()
-		})
+		done(err)
 	})
 }
 
-// registered starts what works on top of the partitions, once, and the keeping of the lease.
-func (n *standby) registered() {
-	e, _ := n.image.BrokerEpoch(n.id)
-	n.note("registered, broker epoch %d", e)
-	if n.serving {
-		return
-	}
-	n.serving = true
-	n.keepLease()
-	n.chores()
-	n.showMirrors()
-	n.discover()
-}
-
+// keepLease renews the lease, and registers anew when it was lost: one thing at a time.
 func (n *standby) keepLease() {
 	n.after(leaseTTL/4, "keep lease", func() {
 		from := n.k.now
@@ -385,12 +376,34 @@ func (n *standby) keepLease() {
 				case errors.Is(err, metastore.ErrLeaseNotFound):
 					n.k.probe("standby: registration lapsed")
 					n.note("the registration has lapsed")
-					n.register()
+					n.registerOnce(func(error) { n.keepLease() })
+					return
 				}
 				n.keepLease()
 			}
 		}, n.keepLease)
 	})
+}
+
+// controllerStep elects leaders where partitions need one, as a controller does
+// at every change of the image and from time to time.
+func (n *standby) controllerStep() {
+	n.elect()
+	n.after(n.k.dice("controller").between(500*time.Millisecond, 1500*time.Millisecond), "controller", n.controllerStep)
+}
+
+func (n *standby) elect() {
+	if n.electing || n.closing || !n.serving {
+		return
+	}
+	if _, ok := n.image.BrokerEpoch(n.id); !ok {
+		return
+	}
+	n.electing = true
+	n.plan(func(i *meta.Image) ([]meta.Plan, error) {
+		_, plans := control.ElectAll(i, n.id, nil, n.me(), n.limits())
+		return plans, nil
+	}, func(error) { n.electing = false })
 }
 
 // change is a new record for one partition on its way (broker/mirror/writer.go).

@@ -37,6 +37,7 @@ type standby struct {
 
 	up, closing bool
 	creating    bool // the topic is being made
+	electing    bool // an election is under way
 	life        int  // counts the processes
 	incarnation int  // counts the registrations
 	disk        *disk
@@ -101,7 +102,7 @@ func (n *standby) boot() {
 	if n.up {
 		return
 	}
-	n.up, n.closing, n.creating = true, false, false
+	n.up, n.closing, n.creating, n.electing = true, false, false, false
 	n.life++
 	n.disk = newDisk(n.mem)
 	n.disk.crashed = n.diskCrashed
@@ -266,7 +267,7 @@ func (n *standby) topicConfig() config.Topic {
 	t.SegmentBytes, t.RetentionBytes, t.RetentionMs = n.w.o.SegmentBytes, n.w.o.RetentionBytes, -1
 	t.Compact, t.Delete = n.w.o.Compacted, !n.w.o.Compacted
 	t.FlushMs, t.IndexIntervalBytes = types.Millis(n.w.o.FlushEvery/time.Millisecond), 300
-	t.FlushMessages, t.ProducerIDExpirationMs = 1<<62, 0
+	t.FlushMessages, t.ProducerIDExpirationMs, t.DeleteRetentionMs = 1<<62, 0, 15_000
 	t.TimestampAfterMaxMs, t.TimestampBeforeMaxMs = 1<<62, 1<<62
 	return t
 }
