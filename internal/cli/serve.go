@@ -184,7 +184,11 @@ func (n *node) ensureMirror(ctx context.Context, spec mirror.Spec) error {
 	switch {
 	case err == nil:
 		n.log.Info("mirror goes on as it was", "mirror", spec.Name, "state", st.State)
-		return nil
+		words, err := mirrors.Reconnect(ctx, spec)
+		for _, w := range words {
+			n.log.Warn("flags differ from the mirror's record", "mirror", spec.Name, "so", w)
+		}
+		return err
 	case !errors.Is(err, mirror.ErrUnknownMirror):
 		return err
 	}
@@ -204,7 +208,7 @@ func (f *Source) spec(name string, settings map[string]string) (mirror.Spec, err
 		}
 		spec.ClientConfig = props
 	}
-	if _, err := source.NewConfig(spec.Bootstrap, spec.ClientConfig); err != nil {
+	if err := spec.Check(config.Default().Mirror); err != nil {
 		return spec, fmt.Errorf("%w: %w", errUsage, err)
 	}
 	return spec, nil

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -394,4 +395,34 @@ func TestRefusedSources(t *testing.T) {
 	}
 	mirrorOf(t, standby, mirror.Spec{Bootstrap: []string{standby.Addr}})
 	harness.Eventually(t, "a mirror of itself is refused", func() bool { return strings.Contains(status(t, standby).Reason, "this cluster itself") })
+}
+
+// A mirror whose source moved, or wants another password, goes on with the
+// addresses and properties that the restarted standby was given; what it
+// mirrors stays as it was, and that is said.
+func TestMirrorReconnects(t *testing.T) {
+	source := harness.StartBroker(t)
+	standby := startStandby(t)
+	source.CreateTopic(t, "moved", 1, nil)
+	produceTo(t, source.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner())), "moved", 0, "a", "b")
+	mirrorOf(t, standby, mirror.Spec{Bootstrap: []string{"127.0.0.1:1"}, Topics: "moved"})
+	f := func(spec mirror.Spec, want ...string) {
+		t.Helper()
+		spec.Name = "m"
+		words, err := standby.Mirrors().Reconnect(harness.Context(t), spec)
+		if err != nil || len(words) != len(want) {
+			t.Fatalf("%+v: %q, %v, want %q", spec, words, err, want)
+		}
+		for i := range want {
+			if !strings.Contains(words[i], want[i]) {
+				t.Errorf("%+v: %q, want %q", spec, words, want)
+			}
+		}
+	}
+	f(mirror.Spec{Bootstrap: []string{"127.0.0.1:1"}, Topics: "moved"})
+	f(mirror.Spec{Bootstrap: []string{source.Addr}, Topics: "mo.*", Groups: "g"}, `topics stays "moved"`, `groups stays ""`, "addresses or client properties are changed")
+	awaitEnd(t, standby, "moved", 0, 2)
+	if _, err := standby.Mirrors().Reconnect(harness.Context(t), mirror.Spec{Name: "m", Bootstrap: []string{"nowhere"}}); !errors.Is(err, mirror.ErrSpec) {
+		t.Errorf("a bad address: %v", err)
+	}
 }

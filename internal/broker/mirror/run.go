@@ -65,6 +65,9 @@ func newRun(m *Mirrors, rec *meta.MirrorRecord) *run {
 		r.health.failed(syncMetadata, err)
 		return r
 	}
+	if len(cfg.Unused) > 0 {
+		m.log.Warn("client properties that mean nothing to a mirror", "mirror", r.name, "keys", cfg.Unused)
+	}
 	r.client = source.Open(cfg, source.Options{Logger: m.log, SoftwareVersion: m.o.Version, ClusterID: rec.SourceClusterID})
 	return r
 }

@@ -62,11 +62,10 @@ func newFilter(rec *meta.MirrorRecord) (*filter, error) {
 		if expr == "" {
 			expr = otherwise
 		}
-		re, err := regexp.Compile("^(?:" + expr + ")$")
-		if err != nil {
+		if _, err := regexp.Compile(expr); err != nil {
 			return nil, fmt.Errorf("%w: %s: %q is not an RE2 expression: %w", ErrSpec, what, expr, err)
 		}
-		return re, nil
+		return regexp.Compile("^(?:" + expr + ")$")
 	}
 	const everything, nothing = ".*", "[^\\s\\S]"
 	f := &filter{}

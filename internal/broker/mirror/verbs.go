@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
+	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -14,22 +17,11 @@ import (
 // Create writes a new mirror; it doesn't start it. What the spec says is checked
 // as far as that is possible without the source.
 func (m *Mirrors) Create(ctx context.Context, spec Spec) error {
-	rec := meta.MirrorRecord{
-		Name: spec.Name, Bootstrap: spec.Bootstrap, ClientConfig: spec.ClientConfig, Topics: spec.Topics, Exclude: spec.Exclude,
-		Groups: spec.Groups, Settings: spec.Settings, Want: meta.WantCreated, CreatedAt: m.o.Node.Now(),
-	}
-	s, err := settingsOf(m.o.Config.Mirror, spec.Settings)
-	if err == nil {
-		_, err = newFilter(&rec)
-	}
+	rec, err := spec.record(m.o.Config.Mirror)
 	if err != nil {
-		return fmt.Errorf("mirror %s: %w", spec.Name, err)
+		return err
 	}
-	cfg, err := clientConfig(&rec, s)
-	if err != nil {
-		return fmt.Errorf("mirror %s: %w: %w", spec.Name, ErrSpec, err)
-	}
-	rec.Bootstrap = cfg.Bootstrap
+	rec.CreatedAt = m.o.Node.Now()
 	err = m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		plan, err := control.CreateMirror(image, rec, m.o.Node.Me())
 		return []meta.Plan{plan}, err
@@ -41,6 +33,34 @@ func (m *Mirrors) Create(ctx context.Context, spec Spec) error {
 		return fmt.Errorf("%w: %w", ErrSpec, err)
 	}
 	return err
+}
+
+// Check says what is wrong with a spec, as far as that shows before a node
+// runs: its expressions, settings and client properties.
+func (s Spec) Check(node config.Mirror) error {
+	_, err := s.record(node)
+	return err
+}
+
+// record is the metadata record that the spec asks for, checked.
+func (s Spec) record(node config.Mirror) (meta.MirrorRecord, error) {
+	rec := meta.MirrorRecord{
+		Name: s.Name, Bootstrap: s.Bootstrap, ClientConfig: s.ClientConfig, Topics: s.Topics, Exclude: s.Exclude,
+		Groups: s.Groups, Settings: s.Settings, Want: meta.WantCreated,
+	}
+	settings, err := settingsOf(node, s.Settings)
+	if err == nil {
+		_, err = newFilter(&rec)
+	}
+	if err != nil {
+		return rec, fmt.Errorf("mirror %s: %w", s.Name, err)
+	}
+	cfg, err := clientConfig(&rec, settings)
+	if err != nil {
+		return rec, fmt.Errorf("mirror %s: %w: %w", s.Name, ErrSpec, err)
+	}
+	rec.Bootstrap = cfg.Bootstrap
+	return rec, nil
 }
 
 // Start begins the mirroring. On a mirror that runs it changes nothing.
@@ -56,6 +76,34 @@ func (m *Mirrors) Start(ctx context.Context, name string) error {
 		}
 		return nil
 	})
+}
+
+// Reconnect gives an existing mirror the source addresses and client properties
+// of spec, as after a change of its password, and tells what was done in words;
+// nothing where they are as they were. What it mirrors stays: the names of
+// selections that spec wants otherwise are in the words too.
+func (m *Mirrors) Reconnect(ctx context.Context, s Spec) (words []string, err error) {
+	want, err := s.record(m.o.Config.Mirror)
+	if err != nil {
+		return nil, err
+	}
+	err = m.update(ctx, s.Name, func(rec *meta.MirrorRecord) error {
+		words = nil
+		for _, sel := range []struct{ name, old, now string }{
+			{"topics", rec.Topics, want.Topics}, {"exclude", rec.Exclude, want.Exclude}, {"groups", rec.Groups, want.Groups},
+		} {
+			if sel.old != sel.now {
+				words = append(words, fmt.Sprintf("%s stays %q as at the mirror's creation, not %q", sel.name, sel.old, sel.now))
+			}
+		}
+		if slices.Equal(rec.Bootstrap, want.Bootstrap) && maps.Equal(rec.ClientConfig, want.ClientConfig) {
+			return nil
+		}
+		words = append(words, "the source's addresses or client properties are changed as asked")
+		rec.Bootstrap, rec.ClientConfig = want.Bootstrap, want.ClientConfig
+		return nil
+	})
+	return words, err
 }
 
 // Pause stops the copying; everything stays as it is and stays read-only.
