@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -53,6 +54,20 @@ func TestAnUnreadableLogDir(t *testing.T) {
 			_ = b.Close(context.Background())
 		}
 		t.Errorf("a node whose only dir can't be read: %v", err)
+	}
+}
+
+func TestADirThatCannotBeWritten(t *testing.T) {
+	w := newWorld(t)
+	faults := faultfs.New(w.fs)
+	faults.Inject(faultfs.Rule{Kinds: faultfs.Lock, Err: fs.ErrPermission})
+	w.fs = faults
+	b, err := w.try()
+	if err == nil {
+		closeNode(t, b)
+	}
+	if err == nil || !strings.Contains(err.Error(), "check its owner and permissions") || strings.Contains(err.Error(), "another process") {
+		t.Errorf("a dir without permission to write: %v", err)
 	}
 }
 
