@@ -20,6 +20,7 @@ var edges = map[string][]string{
 	"internal/broker/api/...":         {"internal/wire", "internal/log", "internal/batch", "internal/config", "internal/telemetry", "internal/core/...", "internal/net", "internal/vfs", "internal/assert"},
 	"internal/broker/coordinator/...": {"internal/broker/api", "internal/wire", "internal/log", "internal/batch", "internal/telemetry", "internal/core/...", "internal/config", "internal/vfs", "internal/assert"},
 	"internal/broker/controller/...":  {"internal/metastore", "internal/core/...", "internal/assert"},
+	"internal/broker/follow/...":      {"internal/source", "internal/batch", "internal/core/...", "internal/assert"},
 	"internal/broker/mirror/...":      {"internal/source", "internal/broker/coordinator", "internal/log", "internal/batch", "internal/vault", "internal/metastore", "internal/core/...", "internal/config", "internal/telemetry", "internal/broker/api", "internal/wire", "internal/vfs", "internal/assert"},
 	"internal/broker":                 {"internal/..."},
 	"internal/sim/...":                {"internal/sim/...", "internal/core/...", "internal/log", "internal/batch", "internal/vfs", "internal/vfs/...", "internal/vault", "internal/metastore", "internal/metastore/mem", "internal/broker", "internal/broker/...", "internal/config", "internal/telemetry", "internal/wire", "internal/assert"},

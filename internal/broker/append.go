@@ -9,6 +9,7 @@ import (
 	"tidemark/internal/assert"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/wire"
@@ -188,13 +189,21 @@ func (p *Partition) storageFault(err error) error {
 	}
 }
 
-// settle answers the waiting appends that the high watermark has reached.
+// settle answers the waiting appends that the high watermark has reached. With too
+// few in-sync replicas they are in the log, and not acknowledged all the same.
 func (p *Partition) settle(hw types.Offset) {
 	n := 0
 	for n < len(p.waiting) && p.waiting[n].next <= hw {
 		n++
 	}
-	p.release(n, nil)
+	if n == 0 {
+		return
+	}
+	var err error
+	if _, denied := p.leader.ProduceStatus(p.waiting[n-1].next); denied == replica.NotEnoughAfterwards {
+		err = wire.Errorf(wire.ErrNotEnoughReplicasAfterAppend, "Partition %s has fewer in-sync replicas than min.insync.replicas; the batch stays in the log.", p.tp)
+	}
+	p.release(n, err)
 }
 
 // abandon answers all waiting appends with an error.

@@ -15,6 +15,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/controller"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/follow"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
@@ -59,16 +60,22 @@ type Broker struct {
 	quorum    *embed.Server // nil with a store of somebody else's
 	view      *viewer
 	lease     *registration
+	// registered: this process has, so that the image's registration of this node is its own.
+	registered atomic.Bool
 	// controller is this node's part in the cluster's office.
 	controller *controller.Controller
 
 	shards     []*shard
 	partitions sync.Map // meta.PartitionID → *Partition
-	topics     *topics
-	ids        *producerIDs
-	services   atomic.Pointer[services] // nil until they were started
-	vault      *vault.Vault
-	chores     *chores
+	// fetchers fetch for partitions that follow other brokers, over the listener interBroker.
+	fetchers    *follow.Fetchers
+	interBroker string
+	isrTicks    int // of watchISRs
+	topics      *topics
+	ids         *producerIDs
+	services    atomic.Pointer[services] // nil until they were started
+	vault       *vault.Vault
+	chores      *chores
 
 	server *net.Server
 	gate   *gate
@@ -118,8 +125,10 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	b.gate, b.counts = newGate(b.metrics.Requests), newAPIMetrics(b.metrics)
 	b.env = &environment{
 		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks,
-		background: &b.work, ctx: ctx,
+		background: &b.work, ctx: ctx, lagMax: cfg.ReplicaLagTimeMaxMs,
+		ticks: func() types.Millis { return types.Millis(time.Since(b.started).Milliseconds()) },
 	}
+	b.env.peer = b.peerView
 	return b
 }
 

@@ -52,6 +52,9 @@ func (b *Broker) shutDown(ctx context.Context) error {
 	if b.chores != nil {
 		b.chores.close()
 	}
+	if b.fetchers != nil {
+		b.fetchers.Close()
+	}
 	b.cancel()
 	b.work.Wait()
 	clean := b.closePartitions()

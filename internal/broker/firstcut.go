@@ -29,8 +29,8 @@ func (p *Partition) applied() (timeline.Checkpoint, bool) {
 	return c, err == nil
 }
 
-// firstCut is R19 for a partition that clients write: before it leads, this
-// replica's log is cut to what the record's list allows.
+// firstCut is R19: before it leads or follows, this replica's log is cut to what
+// the record's list allows. A mirror's leader has it done by its driver.
 //
 // The checkpoint's leader epoch is not kept in step with every election: the
 // history's own entry (R3) says the same to FirstCut.
@@ -44,12 +44,15 @@ func (p *Partition) firstCut() error {
 	case timeline.CutRefused:
 		return fmt.Errorf("METADATA_WENT_BACK: %s", owed.Why)
 	case timeline.CutEverything:
-		// This node alone holds the partition: nobody else has what would go.
+		if p.mayFollow() {
+			return p.cutEverything(owed)
+		}
+		// Nobody else is known to have what would go.
 		return fmt.Errorf("TIMELINE_UNKNOWN: %s: the log holds records whose history the metadata doesn't name, and no other replica has them", owed.Why)
 	}
 	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
 	if owed.Kind == timeline.CutAt {
-		r, err := p.log.Cut(owed.At, log.CutReason{Cause: log.CauseTimeline, Note: "first cut before leading", Timelines: checkpoint, LeaderHighWatermark: -1})
+		r, err := p.log.Cut(owed.At, log.CutReason{Cause: log.CauseTimeline, Note: "first cut", Timelines: checkpoint, LeaderHighWatermark: -1})
 		if err != nil {
 			return p.storageFault(err)
 		}
@@ -57,12 +60,25 @@ func (p *Partition) firstCut() error {
 		p.env.metrics.Log.CutRecords.WithLabelValues(string(log.CauseTimeline)).Add(float64(r.To - r.From))
 		return nil
 	}
-	if ok && applied.List.Equal(p.record.Timelines) {
+	if !owed.WriteCheckpoint {
 		return nil
 	}
 	if err := p.log.SetTimelineCheckpoint(checkpoint); err != nil {
 		return p.storageFault(err)
 	}
+	return nil
+}
+
+// cutEverything empties a follower's log whose history the record doesn't name:
+// the leader has the partition's, the vault this one.
+func (p *Partition) cutEverything(owed timeline.Owed) error {
+	before := p.log.View()
+	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
+	r, err := p.log.Restart(0, log.CutReason{Cause: log.CauseTimeline, Note: "first cut before following: " + owed.Why, Timelines: checkpoint, LeaderHighWatermark: -1})
+	if err != nil {
+		return p.storageFault(err)
+	}
+	p.tellCut(r, log.CauseTimeline, before)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/telemetry"
@@ -37,6 +38,8 @@ type InlineOptions struct {
 	Logger      *slog.Logger
 	Metrics     *telemetry.Metrics
 	Rules       log.Rules
+	// Fetching fetches where the partition follows; nil: it follows nobody.
+	Fetching Fetching
 	// DirFailed is told when the log dir goes offline.
 	DirFailed func(error)
 }
@@ -45,7 +48,8 @@ type InlineOptions struct {
 func NewInline(o InlineOptions) *Inline {
 	env := &environment{
 		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: o.Rules,
-		background: &sync.WaitGroup{}, ctx: context.Background(),
+		background: &sync.WaitGroup{}, ctx: context.Background(), ticks: o.Now, fetching: o.Fetching,
+		peer: func(types.BrokerID) replica.BrokerView { return replica.BrokerView{Epoch: types.NoBrokerEpoch} },
 	}
 	dir := &logDir{fs: o.FS, path: o.LogDir, clean: o.Clean, checkpoints: o.Checkpoints, opening: make(chan struct{}, 1)}
 	dir.failed = func(_ *logDir, cause error) { o.DirFailed(cause) }

@@ -90,6 +90,7 @@ func (p *Partition) delete() string {
 		return ""
 	}
 	p.endFlush()
+	p.unfollow()
 	p.deleted = true
 	p.publish()
 	p.moved.fire()
@@ -111,6 +112,7 @@ func (p *Partition) close() error {
 		return nil
 	}
 	p.endFlush()
+	p.unfollow()
 	p.serving.Store(&serving{err: errNotLeader("the broker is shutting down"), epoch: types.NoLeaderEpoch})
 	p.abandon(errNotLeader("the broker is shutting down"))
 	p.moved.fire()

@@ -11,6 +11,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/telemetry"
@@ -26,6 +27,17 @@ type environment struct {
 	keeper    log.Keeper // the vault; nil drops what cuts remove (tests only)
 	flushAcks bool       // log.flush.acks
 	rules     log.Rules  // switched off by the simulator alone
+	// ticks is a clock in milliseconds that no step of the wall clock moves:
+	// who is in sync is judged by it (KAFKA-20609).
+	ticks  func() types.Millis
+	lagMax types.Millis // replica.lag.time.max.ms
+	// fetching fetches for those who follow; nil follows nobody.
+	fetching Fetching
+	// peer is what the metadata says of another broker.
+	peer func(types.BrokerID) replica.BrokerView
+	// changeISR commits a leader's proposal, and returns once the outcome is
+	// known or can't be; nil proposes nothing.
+	changeISR func(ctx context.Context, id types.TopicID, number int32, from meta.Revision, isr []meta.ISRMember) error
 	// background counts the goroutines that partitions start; ctx ends when the
 	// node closes.
 	background *sync.WaitGroup
@@ -52,6 +64,9 @@ type Partition struct {
 	// milliseconds, 0: there are none).
 	flushMs, unsyncedSince atomic.Int64
 	compacts               atomic.Bool // cleanup.policy has compact
+	// asks is the attention that the clock owes the partition (attention).
+	asks    atomic.Int32
+	fetches fetchNotes
 
 	// The rest belongs to the shard.
 
@@ -71,6 +86,14 @@ type Partition struct {
 	flushAgain bool        // records came that need another one
 	view       log.View    // as last published
 	checkpoint *appliedCheckpoint
+	leader     replica.Leader // counts followers while this node leads
+
+	// What follows a leader of this cluster.
+	follower    replica.Follower
+	generation  uint64         // of its sessions
+	followed    types.BrokerID // whom the fetcher was asked to fetch from
+	followFault bool           // following could not begin: the clock tries again
+	toldFault   string
 }
 
 // serving is what this node may do for a partition right now. It never changes.
@@ -84,7 +107,10 @@ type serving struct {
 	// readOnly: not writable though no mirror is named.
 	readOnly bool
 	minISR   bool // the ISR has its minimum: acks=all is taken
-	deletes  bool // cleanup.policy has delete
+	// epochStart is where the leader epoch began: before the high watermark has
+	// reached it, latest offsets aren't told (KIP-207).
+	epochStart types.Offset
+	deletes    bool // cleanup.policy has delete
 }
 
 func errNotLeader(why string) error {
@@ -92,7 +118,7 @@ func errNotLeader(why string) error {
 }
 
 func newPartition(env *environment, s *shard, id types.TopicID, tp types.TopicPartition, dir *logDir) *Partition {
-	p := &Partition{env: env, shard: s, id: id, tp: tp, dir: dir, assigned: -1}
+	p := &Partition{env: env, shard: s, id: id, tp: tp, dir: dir, assigned: -1, followed: types.NoBroker}
 	p.serving.Store(&serving{err: errNotLeader("the partition is being opened"), epoch: types.NoLeaderEpoch})
 	return p
 }
@@ -197,6 +223,10 @@ func (o *Owned) Topic() config.Topic { return o.p.topic }
 // after the cut: in the new epoch nobody may read what the cut will take.
 func (o *Owned) Hold(held bool) { o.p.held = held }
 
+// AllFetched reports whether every in-sync replica has fetched in the record's
+// leader epoch, so that each has made its first cut (DESIGN §6.2).
+func (o *Owned) AllFetched() bool { return o.p.leads() && o.p.leader.HasFetchedAll() }
+
 // Refresh does at once what Do does after f has returned.
 func (o *Owned) Refresh() { o.p.refresh() }
 
@@ -208,6 +238,7 @@ func (p *Partition) goOffline(cause error) {
 	}
 	p.offline = wire.Errorf(wire.ErrKafkaStorageError, "%s is offline: %v", p.tp, cause)
 	p.publish()
+	p.unfollow()
 	var broken *assert.Error
 	if p.dir != nil && !errors.As(cause, &broken) && errors.Is(cause, log.ErrOffline) {
 		p.dir.fail(cause)

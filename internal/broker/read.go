@@ -50,6 +50,11 @@ func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadRe
 	switch {
 	case req.Replica != types.NoBroker:
 		to = v.LogEnd
+		out.ReplicaEnd = v.LogEnd
+		// Only now: a fetch answered with an error or a divergence proves nothing (KAFKA-13141).
+		p.noteFetch(replica.FollowerFetch{
+			Replica: req.Replica, BrokerEpoch: req.ReplicaEpoch, Offset: from, LeaderEpoch: s.epoch, Now: p.env.ticks(),
+		})
 	case req.Committed:
 		to = v.LastStable
 	}
@@ -110,8 +115,13 @@ func (p *Partition) ListOffset(q api.OffsetQuery) (api.OffsetAnswer, error) {
 	case q.Committed:
 		end = v.LastStable
 	}
+	// A new leader may know less of the mark than what its predecessor showed (KIP-207).
+	behind := q.Replica == types.NoBroker && v.HighWatermark < s.epochStart
 	switch q.Timestamp {
 	case api.TimestampLatest:
+		if behind {
+			return none, wire.ErrOffsetNotAvailable
+		}
 		return answerAt(v, end), nil
 	case api.TimestampEarliest, api.TimestampEarliestLocal:
 		return answerAt(v, v.LogStart), nil
@@ -129,6 +139,8 @@ func (p *Partition) ListOffset(q api.OffsetQuery) (api.OffsetAnswer, error) {
 	switch {
 	case err != nil:
 		return none, readFault(err)
+	case ok && t.Offset >= end && behind:
+		return none, wire.ErrOffsetNotAvailable
 	case !ok || t.Offset >= end:
 		return none, nil
 	}

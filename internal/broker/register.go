@@ -43,6 +43,8 @@ func (b *Broker) register(ctx context.Context) error {
 	if err := b.registerOnce(ctx); err != nil {
 		return err
 	}
+	b.registered.Store(true)
+	b.fetchers.Wake()
 	b.work.Go(b.keepLease)
 	if err := b.sweepAlone(ctx); err != nil {
 		return err

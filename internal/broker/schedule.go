@@ -16,6 +16,7 @@ func (b *Broker) startChores() {
 	c.every(cfg.LogFlushCheckpointMs, b.writeCheckpoints)
 	c.every(vaultPurgeEvery, b.purgeVault)
 	c.every(prepareEvery, b.prepareAgain)
+	c.every(min(max(cfg.ReplicaLagTimeMaxMs/8, isrTickMin), isrTickMax), b.watchISRs)
 	if cfg.LogCleanerEnable {
 		b.startCompaction()
 	}

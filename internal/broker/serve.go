@@ -30,10 +30,18 @@ func (p *Partition) shown(rec *meta.PartitionRecord, rev meta.Revision, topic co
 		p.abandon(errNotLeader(fmt.Sprintf("%s has a new leader epoch", p.tp)))
 		p.assigned = -1
 	}
+	if p.leading {
+		p.unfollow()
+	}
 	if err := p.prepare(); err != nil {
 		p.env.logger.Error("partition can't be served", "partition", p.tp.String(), "err", err)
 	}
+	p.lead()
+	if !p.leading {
+		p.follow()
+	}
 	p.refresh()
+	p.proposeJoin()
 }
 
 // prepare does what must be done before the node answers in this leader epoch:
@@ -135,6 +143,7 @@ func (p *Partition) refresh() {
 		v = p.log.SetHighWatermark(hw)
 	}
 	republished := p.publish()
+	p.asks.Store(p.attention())
 	p.settle(v.HighWatermark)
 	if republished || v.HighWatermark != p.view.HighWatermark || v.LastStable != p.view.LastStable || v.LogStart != p.view.LogStart || v.LogEnd != p.view.LogEnd {
 		p.view = v
@@ -142,16 +151,13 @@ func (p *Partition) refresh() {
 	}
 }
 
-// highWatermark is how far the mark may go (R14). With log.flush.acks nothing
-// counts as replicated before it is synced.
+// highWatermark is how far the mark may go: a leader's by R14, a follower's stays
+// where its leader's answers have put it.
 func (p *Partition) highWatermark(v log.View) types.Offset {
-	if !p.leading || p.assigned != int32(p.record.LeaderEpoch) || len(p.record.ISR) < p.record.MinISR {
+	if !p.leads() {
 		return v.HighWatermark
 	}
-	if p.env.flushAcks && p.record.Writable {
-		return min(v.LogEnd, v.RecoveryPoint)
-	}
-	return v.LogEnd
+	return p.ledMark(v)
 }
 
 // publish replaces the serving state if it has changed.
@@ -188,13 +194,14 @@ func (p *Partition) computeServing() *serving {
 	s := &serving{log: p.log, epoch: types.NoLeaderEpoch}
 	if p.record != nil {
 		s.epoch = p.record.LeaderEpoch
-		s.minISR = len(p.record.ISR) >= p.record.MinISR
+		s.minISR = len(p.record.ISR) >= p.record.MinISRNow()
 		s.readOnly = !p.record.Writable
 		if p.record.Mirror != nil && !p.record.Writable {
 			s.mirror = p.record.Mirror.Name
 		}
 	}
 	s.deletes = p.topic.Delete
+	s.epochStart = p.leader.EpochStart()
 	s.err = p.refusal()
 	return s
 }

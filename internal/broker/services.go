@@ -125,6 +125,9 @@ func (b *Broker) openPartitions(ctx context.Context) error {
 	for range b.cfg.NumShards {
 		b.shards = append(b.shards, newShard(b.logger))
 	}
+	if err := b.startFollowing(); err != nil {
+		return err
+	}
 	b.chores = newChores(b)
 	b.topics = &topics{b: b}
 	b.ids = &producerIDs{b: b}

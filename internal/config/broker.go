@@ -92,6 +92,10 @@ type Broker struct {
 	FetchMaxBytes          int32
 	FetchSessionCacheSlots int32
 
+	// Replication.
+	InterBrokerListener string // empty: the first one
+	Replica             Replica
+
 	// Producers and transactions.
 	ProducerIDExpirationMs types.Millis
 
@@ -104,6 +108,18 @@ type Broker struct {
 	LogFormat string // text, json
 
 	settings map[string]Setting // what was set explicitly, by key
+}
+
+// Replica holds the settings of fetches between the brokers of a cluster.
+type Replica struct {
+	FetchMaxBytes         int32
+	FetchMinBytes         int32
+	FetchWaitMaxMs        types.Millis
+	FetchResponseMaxBytes int32
+	FetchBackoffMs        types.Millis
+	SocketTimeoutMs       types.Millis
+	// Selector is the class name of Kafka's that stands for a choice; empty: leaders serve all reads.
+	Selector string
 }
 
 // Group holds the settings of the group coordinators (classic and KIP-848).

@@ -39,6 +39,7 @@ func document() string {
 	section("Topics", keysTopic())
 	section("Log", keysLog())
 	section("Fetch", keysFetch())
+	section("Replication", keysReplica())
 	section("Producers and transactions", keysTxn())
 	section("Groups and offsets", keysGroup())
 	section("Mirrors and vault", keysMirror())

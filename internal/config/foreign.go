@@ -12,16 +12,16 @@ var ignoredReasons = map[string]string{
 	"process.roles":                                    "a node's roles follow from the key metadata",
 	"broker.id.generation.enable":                      "node ids are given, never generated",
 	"reserved.broker.max.id":                           "node ids are given, never generated",
-	"inter.broker.":                                    "one node has no inter-broker traffic",
-	"security.inter.broker.protocol":                   "one node has no inter-broker traffic",
+	"inter.broker.":                                    "inter.broker.listener.name says how brokers reach each other",
+	"security.inter.broker.protocol":                   "the protocol is that of inter.broker.listener.name",
 	"num.network.threads":                              "connections are served by goroutines, not a fixed pool",
 	"num.io.threads":                                   "requests are served by goroutines; num.shards sets the event loops",
 	"background.threads":                               "background work has no fixed pool",
 	"queued.max.requests":                              "requests are bounded by bytes: queued.max.request.bytes",
-	"num.replica.fetchers":                             "one node has no followers; mirrors have mirror.fetchers.per.source.broker",
-	"replica.":                                         "one node has no followers",
-	"follower.":                                        "one node has no followers",
-	"leader.":                                          "one node has no followers",
+	"num.replica.fetchers":                             "followers fetch over one connection for each leading broker; mirrors have mirror.fetchers.per.source.broker",
+	"replica.":                                         "this key of replication has no effect here",
+	"follower.":                                        "replication is not throttled by these keys",
+	"leader.":                                          "replication is not throttled by these keys",
 	"controlled.shutdown.":                             "a shutdown waits for the controller; it has nothing to retry",
 	"log.cleaner.io.":                                  "compaction is not paced by these keys",
 	"log.dir.failure.timeout.ms":                       "a failed log dir goes offline at once",
@@ -97,8 +97,6 @@ func refusal(k, v string) string {
 	case strings.HasPrefix(k, "sasl.") || strings.Contains(k, ".sasl."):
 		return "listeners have no SASL in this version; use PLAINTEXT or SSL with ssl.client.auth=required"
 	case k == "principal.builder.class" && v != "":
-		return "classes can't be loaded"
-	case k == "replica.selector.class" && v != "":
 		return "classes can't be loaded"
 	case k == "ssl.keystore.type" && !strings.EqualFold(v, "PEM"), k == "ssl.truststore.type" && !strings.EqualFold(v, "PEM"):
 		return "only PEM files are read"

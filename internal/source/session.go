@@ -21,6 +21,8 @@ type FetchPartition struct {
 	CurrentEpoch types.LeaderEpoch
 	// LastEpoch is the epoch of the asker's last record (KIP-595), types.NoLeaderEpoch for an empty log.
 	LastEpoch types.LeaderEpoch
+	// LogStart is the asker's log start; said only by a replica's session.
+	LogStart types.Offset
 	// MaxBytes is the soft limit for this partition; the first batch comes whole.
 	MaxBytes int32
 }
@@ -90,6 +92,8 @@ type Session struct {
 	broker types.BrokerID
 	budget *Budget
 	lane   purpose
+	// replica is nil for a consumer's session.
+	replica *Replica
 
 	id    int32
 	epoch int32 // 0: the next request is full and opens a session
@@ -124,6 +128,15 @@ type SessionOptions struct {
 	// Lane numbers the sessions with one broker: each lane is a connection of its
 	// own, so that one's long poll doesn't hold up another's answer.
 	Lane int
+	// Replica fetches as a replica of the broker's own cluster; nil: as a consumer.
+	Replica *Replica
+}
+
+// Replica is who fetches from another broker of its own cluster.
+type Replica struct {
+	ID types.BrokerID
+	// Epoch gives the present registration at each fetch (KIP-903).
+	Epoch func() types.BrokerEpoch
 }
 
 // NewSession makes a session with the broker; nothing is sent before Fetch.
@@ -131,7 +144,7 @@ func (c *Client) NewSession(broker types.BrokerID, o SessionOptions) *Session {
 	if o.Budget == nil {
 		o.Budget = c.budget
 	}
-	return &Session{c: c, broker: broker, budget: o.Budget, lane: purposeFetches + purpose(o.Lane), wanted: map[types.TopicPartition]*wantedPartition{}, byID: map[types.TopicID]string{}}
+	return &Session{c: c, broker: broker, budget: o.Budget, lane: purposeFetches + purpose(o.Lane), replica: o.Replica, wanted: map[types.TopicPartition]*wantedPartition{}, byID: map[types.TopicID]string{}}
 }
 
 // Broker gives the broker that the session fetches from.
@@ -268,6 +281,7 @@ func (s *Session) request(version int16, lim FetchLimits) (*kmsg.FetchRequest, [
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(lim.MaxWait/time.Millisecond), lim.MinBytes, lim.MaxBytes
 	req.IsolationLevel = 0
 	req.SessionID, req.SessionEpoch = s.id, s.epoch
+	s.identify(req)
 	asked := s.dirty
 	if s.epoch == 0 {
 		// The order rotates past the partitions that have just given data, so that
@@ -295,9 +309,23 @@ func (s *Session) request(version int16, lim FetchLimits) (*kmsg.FetchRequest, [
 		p.Partition, p.FetchOffset = tp.Partition, int64(w.Offset)
 		p.CurrentLeaderEpoch, p.LastFetchedEpoch = int32(w.CurrentEpoch), int32(w.LastEpoch)
 		p.LogStartOffset, p.PartitionMaxBytes = -1, w.MaxBytes
+		if s.replica != nil {
+			p.LogStartOffset = int64(w.LogStart)
+		}
 		req.Topics[n-1].Partitions = append(req.Topics[n-1].Partitions, p)
 	}
 	return req, asked
+}
+
+// identify says which replica fetches, if one does: in a field of its own from version 15 on.
+func (s *Session) identify(req *kmsg.FetchRequest) {
+	if s.replica == nil {
+		return
+	}
+	req.ReplicaID = int32(s.replica.ID)
+	if req.Version >= 15 {
+		req.ReplicaState.ID, req.ReplicaState.Epoch = int32(s.replica.ID), int64(s.replica.Epoch())
+	}
 }
 
 // forgotten lists the partitions that left the session and did not come back as the same ones.
@@ -429,6 +457,9 @@ func fetchedFrom(broker string, asked FetchPartition, rp *kmsg.FetchResponseTopi
 	p.Records = rp.RecordBatches
 	return p
 }
+
+// SetBroker says where a broker is to be found, beside what metadata says.
+func (c *Client) SetBroker(b Broker) { c.addBroker(b) }
 
 // addBroker learns an address from a leader hint.
 func (c *Client) addBroker(b Broker) {

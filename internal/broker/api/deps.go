@@ -245,6 +245,8 @@ type ReadResult struct {
 	Records []wire.Piece
 	// Bytes is the size of Records.
 	Bytes int
+	// ReplicaEnd is the log end for a replica, which may read up to it; 0 for consumers.
+	ReplicaEnd types.Offset
 	// Release, if not nil, gives back what Records hold. Called once.
 	Release func()
 }

@@ -64,7 +64,7 @@ func (p *fetchPart) again(committed bool) bool {
 
 // hasMore reports whether records that the client may see lie at or after its offset.
 func (p *fetchPart) hasMore(committed bool) bool {
-	end := p.res.HighWatermark
+	end := max(p.res.HighWatermark, p.res.ReplicaEnd)
 	if committed {
 		end = p.res.LastStable
 	}

@@ -40,6 +40,7 @@ type copier struct {
 	policy     core.Policy
 	revision   meta.Revision // of the record last shown to the machine
 	leading    bool
+	allFetched bool
 	seq        uint64 // counts the steps
 	effects    core.Effects
 	deferred   []core.Effect // for outside the shard, in order
@@ -192,9 +193,9 @@ func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
 		o.Hold(false) // whatever an earlier copier was about to do, this one begins anew
 	}
 	c.setPolicy(o.Topic())
-	if c.revision != rev || c.leading != o.Leading() {
-		c.revision, c.leading = rev, o.Leading()
-		c.feed(o, core.RecordShown{Record: rec, Leading: c.leading, AllFetched: len(rec.ISR) == 1})
+	if all := o.AllFetched(); c.revision != rev || c.leading != o.Leading() || c.allFetched != all {
+		c.revision, c.leading, c.allFetched = rev, o.Leading(), all
+		c.feed(o, core.RecordShown{Record: rec, Leading: c.leading, AllFetched: all || len(rec.ISR) == 1})
 	}
 	if ev != nil {
 		if p, ok := ev.(core.Proposed); ok {

@@ -55,6 +55,10 @@ type Owned interface {
 	Topic() config.Topic
 	// Hold stops or allows answering clients, beside R10 and R19.
 	Hold(held bool)
+	// AllFetched reports whether every in-sync replica has fetched in the record's leader epoch.
+	AllFetched() bool
+	// Refresh tells whoever counts on the log that it was cut (R1); Do does the same at its end.
+	Refresh()
 }
 
 // Groups is the group coordinator, as far as mirrors need it.

@@ -78,6 +78,7 @@ func (l *Leader) Lead(local types.BrokerID, s LeaderState) (isNew, ok bool) {
 		return false, false
 	}
 	isNew = !l.leads
+	before := l.revision
 	risen := isNew || s.LeaderEpoch != l.epoch
 	if risen {
 		l.epochStart = s.LogEnd
@@ -87,7 +88,10 @@ func (l *Leader) Lead(local types.BrokerID, s LeaderState) (isNew, ok bool) {
 	}
 	l.local, l.leads, l.revision, l.epoch, l.lagMax = local, true, s.Revision, s.LeaderEpoch, s.LagMax
 	l.replicas, l.isr, l.minISR = slices.Clone(s.Replicas), slices.Clone(s.ISR), min(s.MinISR, len(s.Replicas))
-	l.pending, l.logEnd = nil, s.LogEnd
+	l.logEnd = s.LogEnd
+	if isNew || s.Revision > before {
+		l.pending = nil // whatever became of it, this record says so (R8)
+	}
 	for _, id := range l.replicas {
 		if id == local {
 			continue
@@ -124,6 +128,9 @@ func (l *Leader) SetBroker(id types.BrokerID, v BrokerView) {
 
 // HighWatermark is the present one.
 func (l *Leader) HighWatermark() types.Offset { return l.hw }
+
+// LogEnd is the log end that the leader last heard of.
+func (l *Leader) LogEnd() types.Offset { return l.logEnd }
 
 // LeaderEpoch is the epoch led in, false if this broker doesn't lead.
 func (l *Leader) LeaderEpoch() (types.LeaderEpoch, bool) { return l.epoch, l.leads }
@@ -264,16 +271,9 @@ func (l *Leader) moveHighWatermark() bool {
 	if !l.leads || len(l.isr) < l.minISR {
 		return false
 	}
-	to := l.logEnd
-	for _, id := range l.MaximalISR() {
-		if id == l.local {
-			continue
-		}
-		p := l.followers[id]
-		if p == nil || p.provedIn != l.epoch {
-			return false
-		}
-		to = min(to, p.logEnd)
+	to := l.slowest(l.isr, l.logEnd)
+	if l.pending != nil {
+		to = l.slowest(l.pending.added, to)
 	}
 	if to <= l.hw {
 		return false
@@ -281,6 +281,50 @@ func (l *Leader) moveHighWatermark() bool {
 	l.hw = to
 	assert.That(l.hw <= l.logEnd, "I-87: high watermark %d above the log end %d", l.hw, l.logEnd)
 	return true
+}
+
+// slowest is the smallest position among members and to; -1 if one has proved
+// nothing in this leader epoch.
+func (l *Leader) slowest(members []meta.ISRMember, to types.Offset) types.Offset {
+	for _, m := range members {
+		if m.ID == l.local {
+			continue
+		}
+		p := l.followers[m.ID]
+		if p == nil || p.provedIn != l.epoch {
+			return types.NoOffset
+		}
+		to = min(to, p.logEnd)
+	}
+	return to
+}
+
+// StillCaughtUp takes note, before an append, of who stands at the log end: up
+// to now they lack nothing. A session doesn't ask again for a partition that has
+// nothing new, so that no fetch says it (KIP-227).
+func (l *Leader) StillCaughtUp(now types.Millis) {
+	for _, p := range l.followers {
+		if p.provedIn == l.epoch && p.logEnd >= l.logEnd {
+			p.caughtUpAt = max(p.caughtUpAt, now)
+		}
+	}
+}
+
+// Join proposes the first follower outside the ISR that may join, after
+// something other than its fetch has changed; nil if none may, or a change is under way.
+func (l *Leader) Join() *ISRChange {
+	if !l.leads {
+		return nil
+	}
+	for _, id := range l.replicas {
+		if id == l.local {
+			continue
+		}
+		if change := l.proposeJoin(id); change != nil {
+			return change
+		}
+	}
+	return nil
 }
 
 // proposeJoin is R15: a follower that has reached the high watermark and the

@@ -1,0 +1,345 @@
+package follow
+
+import (
+	"sync"
+	"time"
+
+	"tidemark/internal/assert"
+	"tidemark/internal/batch"
+	"tidemark/internal/core/replica"
+	"tidemark/internal/core/types"
+	"tidemark/internal/source"
+)
+
+// fetcher fetches from one leading broker. Its loop is the only one that uses the session.
+type fetcher struct {
+	f      *Fetchers
+	leader types.BrokerID
+	wake   chan struct{}
+
+	mu sync.Mutex // guards the following
+	// pending are the newest wishes since the last round; nil: none any more.
+	pending map[types.TopicPartition]*Want
+
+	// The rest belongs to the loop.
+
+	session *source.Session
+	wanted  map[types.TopicPartition]*wanted
+	later   map[types.TopicPartition]*wanted // not in the session until due
+	fails   int                              // rounds in a row that came to nothing
+}
+
+// wanted is a wish that the fetcher works on.
+type wanted struct {
+	Want
+	answered bool // handed over; the partition has not said what it wants next
+	bytesMax int32
+	fails    int // answers in a row with an error
+	due      time.Time
+}
+
+func newFetcher(f *Fetchers, leader types.BrokerID) *fetcher {
+	one := &fetcher{
+		f: f, leader: leader, wake: make(chan struct{}, 1), pending: make(map[types.TopicPartition]*Want),
+		wanted: make(map[types.TopicPartition]*wanted), later: make(map[types.TopicPartition]*wanted),
+	}
+	one.session = f.o.Client.NewSession(leader, source.SessionOptions{Replica: &source.Replica{ID: f.o.Node.NodeID(), Epoch: one.brokerEpoch}})
+	return one
+}
+
+func (f *fetcher) brokerEpoch() types.BrokerEpoch {
+	e, ok := f.f.o.Node.BrokerEpoch()
+	if !ok {
+		return types.NoBrokerEpoch
+	}
+	return e
+}
+
+// put queues a wish, or with nil the end of one.
+func (f *fetcher) put(tp types.TopicPartition, w *Want) {
+	f.mu.Lock()
+	f.pending[tp] = w
+	f.mu.Unlock()
+	f.wakeUp()
+}
+
+func (f *fetcher) wakeUp() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *fetcher) loop() {
+	for f.f.ctx.Err() == nil {
+		due := f.apply()
+		if len(f.wanted) == 0 {
+			f.pause(due)
+			continue
+		}
+		f.round()
+	}
+}
+
+// pause waits until something is wanted, or the given time, if there is one.
+func (f *fetcher) pause(until time.Time) {
+	var timer <-chan time.Time
+	if !until.IsZero() {
+		t := time.NewTimer(time.Until(until))
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-f.wake:
+	case <-timer:
+	case <-f.f.ctx.Done():
+	}
+}
+
+// apply takes the wishes into the session. What was answered and not asked for
+// again leaves it. It gives the time when the next of those that wait is due.
+func (f *fetcher) apply() time.Time {
+	f.mu.Lock()
+	pending := f.pending
+	f.pending = make(map[types.TopicPartition]*Want)
+	f.mu.Unlock()
+	for tp, w := range pending {
+		f.wish(tp, w)
+	}
+	for tp, w := range f.wanted {
+		if w.answered {
+			f.leave(tp)
+		}
+	}
+	var next time.Time
+	for tp, w := range f.later {
+		if wait := time.Until(w.due); wait > 0 {
+			if next.IsZero() || w.due.Before(next) {
+				next = w.due
+			}
+			continue
+		}
+		delete(f.later, tp)
+		f.join(tp, w)
+	}
+	return next
+}
+
+func (f *fetcher) leave(tp types.TopicPartition) {
+	delete(f.wanted, tp)
+	f.session.Remove(tp)
+}
+
+// wish takes one wish in the place of the last one of that partition.
+func (f *fetcher) wish(tp types.TopicPartition, w *Want) {
+	old, waiting := f.wanted[tp], f.later[tp]
+	delete(f.later, tp)
+	if w == nil {
+		if old != nil {
+			f.leave(tp)
+		}
+		return
+	}
+	next := &wanted{Want: *w}
+	for _, before := range []*wanted{old, waiting} {
+		if before != nil && before.Request.Generation == w.Request.Generation {
+			next.bytesMax, next.fails = before.bytesMax, before.fails
+		}
+	}
+	switch {
+	case w.Later:
+		if old != nil {
+			f.leave(tp)
+		}
+		f.delay(tp, next)
+	case old != nil && old.TopicID == w.TopicID && old.ask() == next.ask():
+		// The leader's session knows: it answers when it has something to say.
+		f.wanted[tp] = next
+	default:
+		f.join(tp, next)
+	}
+}
+
+// delay puts a wish off, for longer each time.
+func (f *fetcher) delay(tp types.TopicPartition, w *wanted) {
+	w.fails++
+	w.due = time.Now().Add(f.backoff(w.fails))
+	f.later[tp] = w
+}
+
+func (f *fetcher) backoff(fails int) time.Duration {
+	return min(backoffMin<<min(fails-1, 10), f.f.o.BackoffMax)
+}
+
+func (f *fetcher) join(tp types.TopicPartition, w *wanted) {
+	w.answered = false
+	if w.bytesMax == 0 {
+		w.bytesMax = f.f.o.PartitionBytes
+	}
+	f.wanted[tp] = w
+	f.session.Set(w.ask())
+}
+
+// ask is what the session is told.
+func (w *wanted) ask() source.FetchPartition {
+	return source.FetchPartition{
+		TopicPartition: w.TopicPartition, TopicID: w.TopicID, Offset: w.Request.Offset,
+		CurrentEpoch: w.Request.LeaderEpoch, LastEpoch: w.Request.LastEpoch, LogStart: w.LogStart, MaxBytes: w.bytesMax,
+	}
+}
+
+// round is one fetch and the work on its answer.
+func (f *fetcher) round() {
+	peer, ok := f.f.o.Node.Peer(f.leader)
+	if !ok {
+		f.fails++
+		f.pause(time.Now().Add(f.backoff(f.fails)))
+		return
+	}
+	f.f.o.Client.SetBroker(peer)
+	a, err := f.session.Fetch(f.f.ctx, f.f.o.Limits)
+	if err != nil {
+		if f.f.ctx.Err() != nil {
+			return
+		}
+		if f.fails++; f.fails == 1 {
+			f.f.o.Logger.Warn("fetch from a leader failed", "leader", f.leader, "partitions", len(f.wanted), "err", err)
+		}
+		f.pause(time.Now().Add(f.backoff(f.fails)))
+		return
+	}
+	if f.fails > 1 {
+		f.f.o.Logger.Info("fetching from a leader again", "leader", f.leader, "failures", f.fails)
+	}
+	f.fails = 0
+	f.deliver(a)
+}
+
+// slowShard is how long a fetcher waits for shards before it fetches without the slow ones.
+const slowShard = 100 * time.Millisecond
+
+// deliver hands an answer's partitions to their shards, and waits for them, but not for long.
+func (f *fetcher) deliver(a *source.FetchAnswer) {
+	var left sync.WaitGroup
+	hand := func(w *wanted, answer Answer) {
+		// Invariant I-210: a wish is answered once; the partition says what it wants next.
+		assert.That(!w.answered, "I-210: a second answer for %s at %d", w.TopicPartition, w.Request.Offset)
+		w.answered = true
+		a.Retain()
+		left.Add(1)
+		w.Taker.Take(answer, sync.OnceFunc(func() { a.Release(); left.Done() }))
+	}
+	var outOfRange []*wanted
+	for i := range a.Partitions {
+		p := &a.Partitions[i]
+		w := f.wanted[p.TopicPartition]
+		switch {
+		case w == nil || w.answered:
+		case p.Err != nil || isFailure(p.Code):
+			f.refused(w, p)
+		case p.Code == source.CodeOffsetOutOfRange:
+			outOfRange = append(outOfRange, w)
+		case f.tooLarge(w, p):
+		default:
+			w.fails = 0
+			hand(w, answerOf(w, p))
+		}
+	}
+	f.askStarts(outOfRange, hand)
+	a.Release()
+	done := make(chan struct{})
+	f.f.work.Go(func() { left.Wait(); close(done) })
+	timer := time.NewTimer(slowShard)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// isFailure reports an error that says nothing about the logs.
+func isFailure(c source.Code) bool {
+	switch c {
+	case source.CodeNone, source.CodeOffsetOutOfRange, source.CodeFencedLeaderEpoch, source.CodeUnknownLeaderEpoch:
+		return false
+	}
+	return true
+}
+
+// refused puts a partition off that the leader had nothing but an error for.
+func (f *fetcher) refused(w *wanted, p *source.FetchedPartition) {
+	f.f.o.Logger.Debug("the leader refused a fetch", "partition", w.TopicPartition.String(), "leader", f.leader, "code", p.Code.String(), "err", p.Err)
+	f.leave(w.TopicPartition)
+	f.delay(w.TopicPartition, w)
+}
+
+// tooLarge raises the limit of a partition whose next batch doesn't fit into it,
+// and reports whether it did. Only the first batch of an answer comes whole.
+func (f *fetcher) tooLarge(w *wanted, p *source.FetchedPartition) bool {
+	if p.Code != 0 || len(p.Records) < batch.HeaderSize {
+		return false
+	}
+	h, err := batch.ParseHeader(p.Records)
+	if err != nil || h.Size() <= len(p.Records) || h.Size() <= int(w.bytesMax) {
+		return false
+	}
+	w.bytesMax = int32(h.Size())
+	f.join(p.TopicPartition, w)
+	return true
+}
+
+// answerOf turns one partition of an answer into a reply.
+func answerOf(w *wanted, p *source.FetchedPartition) Answer {
+	a := Answer{Reply: replica.Reply{To: w.Request, LogStart: p.LogStart, HighWatermark: p.HighWatermark, Vouch: replica.VouchNo}}
+	switch {
+	case p.Code == source.CodeFencedLeaderEpoch:
+		a.Reply.Kind = replica.AnswerFenced
+	case p.Code == source.CodeUnknownLeaderEpoch:
+		a.Reply.Kind = replica.AnswerUnknownEpoch
+	case p.Diverging != nil:
+		a.Reply.Kind = replica.AnswerDiverging
+		a.Reply.Diverging = replica.EpochEnd{Epoch: p.Diverging.Epoch, End: p.Diverging.End}
+	default:
+		a.Records, a.Reply.Batches, a.Fault = wholeBatches(p.Records)
+	}
+	return a
+}
+
+// askStarts completes the answers of those beyond the leader's range with its log start.
+func (f *fetcher) askStarts(list []*wanted, hand func(*wanted, Answer)) {
+	if len(list) == 0 {
+		return
+	}
+	queries := make([]source.OffsetQuery, len(list))
+	for i, w := range list {
+		queries[i] = source.OffsetQuery{TopicPartition: w.TopicPartition, CurrentEpoch: w.Request.LeaderEpoch, Timestamp: source.Earliest}
+	}
+	starts, err := f.f.o.Client.ListOffsets(f.f.ctx, f.leader, queries)
+	for _, w := range list {
+		start := starts[w.TopicPartition]
+		if err != nil || start.Code != source.CodeNone {
+			f.refused(w, &source.FetchedPartition{Code: start.Code, Err: err})
+			continue
+		}
+		hand(w, Answer{Reply: replica.Reply{To: w.Request, Kind: replica.AnswerOutOfRange, LogStart: start.Offset, HighWatermark: types.NoOffset}})
+	}
+}
+
+// wholeBatches gives the whole batches at the head of b and their headers'
+// numbers, and what is wrong with the one after them unless it is only cut short.
+func wholeBatches(b []byte) ([]byte, []replica.Batch, error) {
+	var list []replica.Batch
+	size := 0
+	for len(b)-size >= batch.HeaderSize {
+		h, err := batch.ParseHeader(b[size:])
+		if err != nil {
+			return b[:size], list, err
+		}
+		if h.Size() > len(b)-size {
+			break
+		}
+		list = append(list, replica.Batch{Base: h.BaseOffset, Next: h.NextOffset(), Epoch: h.PartitionLeaderEpoch})
+		size += h.Size()
+	}
+	return b[:size], list, nil
+}

@@ -1,0 +1,153 @@
+// Package follow fetches from the brokers of this cluster what the partitions
+// that follow them want: one connection and one fetch session (KIP-227) with
+// each leading broker, whatever the number of partitions.
+//
+// It owns connections, sessions, waiting and trying again. It never decides what
+// an answer means: every answer goes to its partition, which judges it with
+// core/replica on its shard, changes the log, and says what it wants next. So a
+// late answer does no harm here: the partition knows (R13).
+//
+// A partition that has nothing new stays in the session without being asked
+// for again, on either side: idle partitions cost nothing.
+//
+// Tests: three brokers in one process in test/e2e.
+package follow
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"tidemark/internal/core/replica"
+	"tidemark/internal/core/types"
+	"tidemark/internal/source"
+)
+
+// Want is what a partition wants of its leader next. A newer one replaces it.
+type Want struct {
+	types.TopicPartition
+	TopicID types.TopicID
+	Leader  types.BrokerID
+	// Request is core/replica's.
+	Request replica.Request
+	// LogStart is the follower's own, for the leader to know.
+	LogStart types.Offset
+	// Later: not at once, something failed.
+	Later bool
+	// Taker gets the answer.
+	Taker Taker
+}
+
+// Taker is the partition that wants something.
+type Taker interface {
+	// Take is given one answer, on the fetcher's goroutine, which waits for
+	// done for a while. It must not block for long, and must call done once it
+	// uses the answer's records no more. It answers with another Want.
+	Take(a Answer, done func())
+}
+
+// Answer is what came back for a Want.
+type Answer struct {
+	Reply replica.Reply
+	// Records are whole batches, perhaps followed by the beginning of one more;
+	// Reply.Batches describes them.
+	Records []byte
+	// Fault, if not nil, says that the records can't be read beyond Reply.Batches.
+	Fault error
+}
+
+// Node is the broker that follows.
+type Node interface {
+	NodeID() types.BrokerID
+	// BrokerEpoch is the present registration, which every fetch carries (KIP-903).
+	BrokerEpoch() (types.BrokerEpoch, bool)
+	// Peer gives a live broker's address on the listener between brokers.
+	Peer(id types.BrokerID) (source.Broker, bool)
+}
+
+// Options are what New needs.
+type Options struct {
+	Node   Node
+	Client *source.Client
+	Logger *slog.Logger
+	// Limits bound one fetch; PartitionBytes one partition's part of it.
+	Limits         source.FetchLimits
+	PartitionBytes int32
+	// BackoffMax bounds the pause after a failure.
+	BackoffMax time.Duration
+}
+
+// backoffMin is the pause after a first failure: most are a leader whose image
+// lags behind by moments.
+const backoffMin = 20 * time.Millisecond
+
+// Fetchers are the fetchers of one node, one for each broker followed.
+type Fetchers struct {
+	o      Options
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu sync.Mutex // guards the following
+	// byLeader is nil once they are closed.
+	byLeader map[types.BrokerID]*fetcher
+}
+
+// New makes the fetchers of a node; each starts when it is first needed.
+func New(o Options) *Fetchers {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Fetchers{o: o, ctx: ctx, cancel: cancel, byLeader: make(map[types.BrokerID]*fetcher)}
+}
+
+// Want asks for a fetch. It never blocks.
+func (f *Fetchers) Want(w Want) {
+	if one := f.of(w.Leader); one != nil {
+		one.put(w.TopicPartition, &w)
+	}
+}
+
+// Stop takes back what was wanted of a leader. An answer may still be on its way.
+func (f *Fetchers) Stop(leader types.BrokerID, tp types.TopicPartition) {
+	f.mu.Lock()
+	one := f.byLeader[leader]
+	f.mu.Unlock()
+	if one != nil {
+		one.put(tp, nil)
+	}
+}
+
+// of gives the fetcher of a leader, starting it if need be; nil after Close.
+func (f *Fetchers) of(leader types.BrokerID) *fetcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byLeader == nil {
+		return nil
+	}
+	one := f.byLeader[leader]
+	if one == nil {
+		one = newFetcher(f, leader)
+		f.byLeader[leader] = one
+		f.work.Go(one.loop)
+	}
+	return one
+}
+
+// Wake has the fetchers try at once what they wait with: the metadata has news.
+func (f *Fetchers) Wake() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, one := range f.byLeader {
+		one.wakeUp()
+	}
+}
+
+// Close ends all fetches and waits for their goroutines.
+func (f *Fetchers) Close() {
+	f.mu.Lock()
+	f.byLeader = nil
+	f.mu.Unlock()
+	f.cancel()
+	f.o.Client.Close()
+	f.work.Wait()
+}

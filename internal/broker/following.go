@@ -1,0 +1,293 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tidemark/internal/assert"
+	"tidemark/internal/batch"
+	"tidemark/internal/broker/follow"
+	"tidemark/internal/core/replica"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/source"
+)
+
+// Fetching fetches for partitions that follow a leader of this cluster. Neither
+// method may block.
+type Fetching interface {
+	Want(follow.Want)
+	Stop(leader types.BrokerID, tp types.TopicPartition)
+}
+
+// mayFollow reports whether the record names this node as a replica and another broker as the leader.
+func (p *Partition) mayFollow() bool {
+	r := p.record
+	return r != nil && !p.deleted && p.offline == nil && p.env.fetching != nil &&
+		r.Leader != types.NoBroker && r.Leader != p.env.nodeID && slices.Contains(r.Replicas, p.env.nodeID)
+}
+
+// follow begins a session with the leader that the record names, unless it has
+// one in this leader epoch: first cut (R19), then the history without an own
+// election's entry (R3), then the first fetch. It runs on the shard.
+func (p *Partition) follow() {
+	p.followFault = false
+	if !p.mayFollow() {
+		p.unfollow()
+		return
+	}
+	s, following := p.follower.Session()
+	if following && s.LeaderEpoch == p.record.LeaderEpoch {
+		return
+	}
+	p.unfollow()
+	err := p.firstCut()
+	if err == nil {
+		if err = p.log.BecomeFollower(); err != nil {
+			err = p.storageFault(err)
+		}
+	}
+	if err != nil {
+		p.followFault = p.offline == nil
+		p.tellFollowFault(err)
+		return
+	}
+	// Invariant I-214: nobody follows and leads at once.
+	assert.That(!p.leading, "I-214: %s follows broker %d and is led here", p.tp, p.record.Leader)
+	p.generation++
+	p.follower.Begin(replica.Session{Generation: p.generation, LeaderEpoch: p.record.LeaderEpoch, LocalEpoch: p.record.LeaderEpoch})
+	p.followed = p.record.Leader
+	p.want(false)
+}
+
+// unfollow ends the session; an answer on its way is stale then.
+func (p *Partition) unfollow() {
+	if _, following := p.follower.Session(); !following {
+		return
+	}
+	p.follower.End()
+	p.env.fetching.Stop(p.followed, p.tp)
+	p.followed = types.NoBroker
+}
+
+// want asks for what comes after the log as it is now; later: not at once.
+func (p *Partition) want(later bool) {
+	if _, following := p.follower.Session(); !following || p.offline != nil || p.deleted {
+		return
+	}
+	v := p.log.View()
+	own := replicaLog(v)
+	p.env.fetching.Want(follow.Want{
+		TopicPartition: p.tp, TopicID: p.id, Leader: p.followed, Request: p.follower.Next(&own), LogStart: v.LogStart, Later: later, Taker: p,
+	})
+}
+
+// Take implements follow.Taker.
+func (p *Partition) Take(a follow.Answer, done func()) {
+	err := p.shard.send(p.env.ctx, event{p: p, f: func() {
+		defer done()
+		p.received(a)
+	}})
+	if err != nil {
+		done()
+	}
+}
+
+// received judges one answer and carries the verdict out (R13). A failure puts
+// the next fetch off: this replica falls behind, and leaves the ISR in time (R29).
+func (p *Partition) received(a follow.Answer) {
+	s, following := p.follower.Session()
+	if !following || s.Generation != a.Reply.To.Generation || p.offline != nil || p.deleted {
+		return // a newer session has its own wish
+	}
+	own := replicaLog(p.log.View())
+	v := p.follower.Receive(&own, a.Reply)
+	later := false
+	var err error
+	switch v.Kind {
+	case replica.VerdictStale:
+	case replica.VerdictAccept:
+		err = p.accept(a, v)
+	case replica.VerdictCut:
+		err = p.cutTo(a, v.At)
+	case replica.VerdictRestart:
+		err = p.restartAt(v.At, "the leader's range begins there")
+	case replica.VerdictEnd:
+		later = true // the record of the leader's epoch, or ours, is on its way
+	case replica.VerdictBroken:
+		err = fmt.Errorf("broker %d's answer: %s", p.followed, v.Why)
+	default:
+		// Invariant I-215: a session within the cluster needs no other transaction and no other question.
+		assert.That(false, "I-215: %s: verdict %v", p.tp, v.Kind)
+	}
+	if err != nil {
+		later = true
+		p.tellFollowFault(err)
+	}
+	p.refresh()
+	p.want(later)
+}
+
+// accept carries an accepted answer out in the order that replica.Verdict demands.
+func (p *Partition) accept(a follow.Answer, v replica.Verdict) error {
+	if v.HasRebase {
+		if err := p.restartAt(v.Rebase, "the leader's log start lies within a batch"); err != nil {
+			return err
+		}
+	}
+	if v.RaiseLogStart > p.log.View().LogStart {
+		p.endFlush()
+		reason := log.CutReason{Cause: log.CauseLogStart, Note: "the leader's log start", LeaderHighWatermark: types.NoOffset}
+		if _, err := p.log.RaiseLogStart(v.RaiseLogStart, v.Vouched, reason); err != nil {
+			return p.storageFault(err)
+		}
+	}
+	err := p.copyBatches(a, v)
+	// The high watermark is the leader's, as far as the log reaches (R13).
+	if now := p.log.View(); min(v.HighWatermark, now.LogEnd) > now.HighWatermark {
+		p.log.SetHighWatermark(min(v.HighWatermark, now.LogEnd))
+	}
+	return err
+}
+
+// copyBatches appends the first batches of an answer as they came.
+func (p *Partition) copyBatches(a follow.Answer, v replica.Verdict) error {
+	if v.Append == 0 {
+		return a.Fault
+	}
+	size := 0
+	for range v.Append {
+		h, err := batch.ParseHeader(a.Records[size:])
+		if err != nil {
+			return err
+		}
+		size += h.Size()
+	}
+	done, err := p.log.AppendAsFollower(a.Records[:size], v.MaxEpoch)
+	if err != nil {
+		return p.storageFault(err)
+	}
+	if done.StoppedBy != nil {
+		return fmt.Errorf("the batch at offset %d: %w", done.NextOffset, done.StoppedBy)
+	}
+	p.flushByCount(p.log.View())
+	return nil
+}
+
+// cutTo cuts where the leader's history departs. The answer moves nothing else:
+// no high watermark comes from a divergence (KAFKA-14704).
+func (p *Partition) cutTo(a follow.Answer, at types.Offset) error {
+	p.endFlush()
+	before := p.log.View()
+	d := a.Reply.Diverging
+	r, err := p.log.Cut(at, log.CutReason{
+		Cause: log.CauseDivergence, LeaderHighWatermark: a.Reply.HighWatermark,
+		Note: fmt.Sprintf("broker %d: epoch %d ends at %d", p.followed, d.Epoch, d.End),
+	})
+	if err != nil {
+		return p.storageFault(err)
+	}
+	after := p.log.View()
+	// Invariant I-216: a divergence lowers marks or leaves them, never raises them (R13).
+	assert.That(after.HighWatermark <= before.HighWatermark && after.LogEnd <= before.LogEnd,
+		"I-216: %s: a cut at %d moved the marks from %d, %d to %d, %d", p.tp, at, before.HighWatermark, before.LogEnd, after.HighWatermark, after.LogEnd)
+	p.tellCut(r, log.CauseDivergence, before)
+	return nil
+}
+
+// restartAt empties the log, through the vault (R13).
+func (p *Partition) restartAt(at types.Offset, why string) error {
+	p.endFlush()
+	before := p.log.View()
+	r, err := p.log.Restart(at, log.CutReason{Cause: log.CauseRestart, Note: why, LeaderHighWatermark: types.NoOffset})
+	if err != nil {
+		return p.storageFault(err)
+	}
+	p.tellCut(r, log.CauseRestart, before)
+	return nil
+}
+
+// tellCut says what a cut of a follower took. Below its own high watermark it
+// took what was committed once: an unclean election's price (KAFKA-7414).
+func (p *Partition) tellCut(r log.CutResult, cause log.Cause, before log.View) {
+	if r.From >= r.To {
+		return
+	}
+	p.env.metrics.Log.CutRecords.WithLabelValues(string(cause)).Add(float64(r.To - r.From))
+	level := p.env.logger.Info
+	if r.From < before.HighWatermark {
+		level = p.env.logger.Warn
+	}
+	level("log cut to the leader's", "partition", p.tp.String(), "cause", string(cause), "from", r.From, "to", r.To,
+		"highWatermark", before.HighWatermark, "vault", r.KeptID)
+}
+
+// tellFollowFault says why a replica doesn't follow, once for each different reason.
+func (p *Partition) tellFollowFault(err error) {
+	if p.offline != nil {
+		return // told already
+	}
+	if text := err.Error(); text != p.toldFault {
+		p.toldFault = text
+		p.env.logger.Error("partition can't follow its leader; trying again", "partition", p.tp.String(), "leader", p.record.Leader, "err", err)
+	}
+}
+
+// peers is this node as its fetchers see it.
+type peers struct{ *Broker }
+
+var _ follow.Node = peers{}
+
+// BrokerEpoch implements follow.Node. Before this process has registered there is
+// none: a registration that the image may still show was an earlier process's (KIP-903).
+func (n peers) BrokerEpoch() (types.BrokerEpoch, bool) {
+	if !n.registered.Load() {
+		return types.NoBrokerEpoch, false
+	}
+	return n.Broker.BrokerEpoch()
+}
+
+// Peer implements follow.Node.
+func (n peers) Peer(id types.BrokerID) (source.Broker, bool) {
+	e, ok := n.Image().Broker(id)
+	if !ok {
+		return source.Broker{}, false
+	}
+	for _, at := range e.Record.Endpoints {
+		if at.Listener == n.interBroker {
+			return source.Broker{ID: id, Host: at.Host, Port: at.Port, Rack: e.Record.Rack}, true
+		}
+	}
+	return source.Broker{}, false
+}
+
+// startFollowing makes the fetchers; nothing is fetched before this node has registered.
+func (b *Broker) startFollowing() error {
+	c := b.cfg
+	b.interBroker = c.InterBrokerListener
+	if b.interBroker == "" {
+		b.interBroker = c.Listeners[0].Name
+	}
+	props := map[string]string{"client.id": fmt.Sprintf("broker-%d-follower", c.NodeID), "security.protocol": c.Protocol(b.interBroker)}
+	if props["security.protocol"] == "SSL" {
+		props["ssl.truststore.location"], props["ssl.truststore.type"] = c.SSLTruststoreLocation, "PEM"
+		props["ssl.keystore.location"], props["ssl.keystore.type"] = c.SSLKeystoreLocation, "PEM"
+	}
+	// The client asks no bootstrap address: every broker comes from the metadata.
+	cfg, err := source.NewConfig([]string{"127.0.0.1:1"}, props)
+	if err != nil {
+		return errors.Join(fmt.Errorf("connections between brokers on listener %s", b.interBroker), err)
+	}
+	cfg.RequestTimeout = time.Duration(c.Replica.SocketTimeoutMs) * time.Millisecond
+	limits := source.FetchLimits{
+		MaxWait: time.Duration(c.Replica.FetchWaitMaxMs) * time.Millisecond, MinBytes: c.Replica.FetchMinBytes, MaxBytes: c.Replica.FetchResponseMaxBytes,
+	}
+	b.fetchers = follow.New(follow.Options{
+		Node: peers{b}, Client: source.Open(cfg, source.Options{Logger: b.logger, SoftwareVersion: b.opts.Version, ClusterID: b.clusterID}),
+		Logger: b.logger, Limits: limits, PartitionBytes: c.Replica.FetchMaxBytes, BackoffMax: time.Duration(c.Replica.FetchBackoffMs) * time.Millisecond,
+	})
+	b.env.fetching, b.env.changeISR = b.fetchers, b.changeISR
+	return nil
+}

@@ -1,0 +1,279 @@
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"tidemark/internal/broker"
+	"tidemark/internal/broker/api"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
+	"tidemark/internal/metastore/mem"
+)
+
+// Cluster is several nodes in this process on one metadata store in memory.
+type Cluster struct {
+	Store *mem.Store
+	// Nodes are by node id, from 1; a stopped node stays in the list.
+	Nodes map[types.BrokerID]*Broker
+
+	opts []Option
+	// Wrap puts something between a node and the store; nil: nothing.
+	wrap func(types.BrokerID, metastore.Store) metastore.Store
+}
+
+// StartCluster starts n nodes that know each other, with ids from 1 on.
+func StartCluster(t testing.TB, n int, opts ...Option) *Cluster {
+	t.Helper()
+	return StartClusterOn(t, n, nil, opts...)
+}
+
+// StartClusterOn is StartCluster with something between each node and the store.
+func StartClusterOn(t testing.TB, n int, wrap func(types.BrokerID, metastore.Store) metastore.Store, opts ...Option) *Cluster {
+	t.Helper()
+	c := &Cluster{Store: mem.New(), Nodes: make(map[types.BrokerID]*Broker), opts: opts, wrap: wrap}
+	t.Cleanup(func() { _ = c.Store.Close() })
+	for i := range n {
+		c.start(t, types.BrokerID(i+1), t.TempDir())
+	}
+	for _, b := range c.Nodes {
+		Eventually(t, "the nodes know each other", func() bool {
+			known := 0
+			for range b.Image().Brokers() {
+				known++
+			}
+			return known == n
+		})
+	}
+	return c
+}
+
+func (c *Cluster) start(t testing.TB, id types.BrokerID, dir string) {
+	t.Helper()
+	var store metastore.Store = c.Store
+	if c.wrap != nil {
+		store = c.wrap(id, store)
+	}
+	o := options{broker: broker.Options{Store: store}}
+	for _, f := range append(slices.Clone(c.opts), WithSetting("node.id", fmt.Sprint(id))) {
+		f(&o)
+	}
+	o.broker.Store = store
+	b, err := Open(t, dir, o)
+	if err != nil {
+		t.Fatalf("start node %d: %v", id, err)
+	}
+	c.Nodes[id] = b
+}
+
+// Restart starts a node that was stopped on its folder again. The port may differ.
+func (c *Cluster) Restart(t testing.TB, id types.BrokerID) *Broker {
+	t.Helper()
+	old := c.Nodes[id]
+	old.Stop(t)
+	c.start(t, id, old.Dir)
+	return c.Nodes[id]
+}
+
+// Any gives a node that has not been stopped.
+func (c *Cluster) Any() *Broker {
+	for id := types.BrokerID(1); int(id) <= len(c.Nodes); id++ {
+		if b := c.Nodes[id]; b.Ready() == nil {
+			return b
+		}
+	}
+	panic("every node was stopped")
+}
+
+// Client connects a client that knows every node.
+func (c *Cluster) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	var seeds []string
+	for id := types.BrokerID(1); int(id) <= len(c.Nodes); id++ {
+		seeds = append(seeds, c.Nodes[id].Addr)
+	}
+	return c.Any().Client(t, append([]kgo.Opt{kgo.SeedBrokers(seeds...)}, opts...)...)
+}
+
+// CreateTopic makes a topic of one partition on the given replicas; the first leads.
+func (c *Cluster) CreateTopic(t testing.TB, name string, replicas []types.BrokerID, configs map[string]string) types.TopicID {
+	t.Helper()
+	b := c.Any()
+	id := b.createAssigned(t, name, replicas, configs)
+	for _, r := range replicas {
+		Eventually(t, fmt.Sprintf("node %d has heard of %s", r, name), func() bool {
+			_, ok := c.Nodes[r].PartitionByName(name, 0)
+			return ok || c.Nodes[r].Ready() != nil
+		})
+	}
+	return id
+}
+
+// Record is the partition's record as a live node sees it.
+func (c *Cluster) Record(topic string, partition int32) *meta.PartitionRecord {
+	return c.Any().RecordOf(topic, partition)
+}
+
+// RecordOf is the partition's record as this node sees it; nil if it knows none.
+func (b *Broker) RecordOf(topic string, partition int32) *meta.PartitionRecord {
+	t, ok := b.Image().TopicByName(topic)
+	if !ok {
+		return nil
+	}
+	r, _ := b.Image().Partition(t.ID, partition)
+	return r
+}
+
+// AwaitISR waits until the ISR of a partition is the given one.
+func (c *Cluster) AwaitISR(t testing.TB, topic string, want ...types.BrokerID) *meta.PartitionRecord {
+	t.Helper()
+	var r *meta.PartitionRecord
+	Eventually(t, fmt.Sprintf("the ISR of %s is %v", topic, want), func() bool {
+		r = c.Record(topic, 0)
+		got := r.ISRIDs()
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
+	return r
+}
+
+// Elect writes the record of a clean election by hand, as the controller would:
+// the leader epoch rises. change may change the record further.
+func (c *Cluster) Elect(t testing.TB, topic string, leader types.BrokerID, change func(*meta.PartitionRecord)) {
+	t.Helper()
+	b := c.Any()
+	tp, _ := b.Image().TopicByName(topic)
+	for {
+		e, _ := b.Image().PartitionEntry(tp.ID, 0)
+		next := e.Record.Clone()
+		epoch, ok := b.Image().BrokerEpoch(leader)
+		if !ok {
+			t.Fatalf("node %d isn't registered", leader)
+		}
+		next.Leader, next.LeaderBrokerEpoch, next.LeaderEpoch = leader, epoch, next.LeaderEpoch+1
+		if change != nil {
+			change(&next)
+		}
+		key := b.Image().Keys().Partition(tp.ID, 0)
+		_, err := b.Commit(Context(t), meta.Plan{
+			Why: "elect by hand", If: []meta.Compare{meta.ModRevisionIs(key, e.ModRevision)}, Then: []meta.Op{meta.Put(key, next.Encode())},
+		})
+		if err == nil {
+			return
+		}
+		if t.Context().Err() != nil {
+			t.Fatalf("elect: %v", err)
+		}
+	}
+}
+
+// AwaitServed waits until a node serves the partition as its leader.
+func (b *Broker) AwaitServed(t testing.TB, topic string) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("node %d serves %s", b.NodeID(), topic), func() bool {
+		p, ok := b.PartitionByName(topic, 0)
+		if !ok {
+			return false
+		}
+		_, err := p.LeaderEpoch()
+		return err == nil
+	})
+}
+
+// AwaitEnd waits until a node's replica ends at an offset.
+func (b *Broker) AwaitEnd(t testing.TB, topic string, end types.Offset) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("node %d's replica of %s ends at %d", b.NodeID(), topic, end), func() bool {
+		p, ok := b.PartitionByName(topic, 0)
+		if !ok {
+			return false
+		}
+		v, ok := p.View()
+		return ok && v.LogEnd == end
+	})
+}
+
+// createAssigned makes a topic of one partition on given replicas.
+func (b *Broker) createAssigned(t testing.TB, name string, replicas []types.BrokerID, configs map[string]string) types.TopicID {
+	t.Helper()
+	made, err := b.Topics().Create(Context(t), assigned(name, replicas, configs))
+	if err != nil {
+		t.Fatalf("create topic %s: %v", name, err)
+	}
+	return made.ID
+}
+
+// LogBytes is what a partition's segment files hold, one behind the other.
+func (b *Broker) LogBytes(t testing.TB, topic string, partition int32) []byte {
+	t.Helper()
+	folder := filepath.Join(b.Dir, fmt.Sprintf("%s-%d", topic, partition))
+	names, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for _, n := range names { // sorted by name: by offset
+		if strings.HasSuffix(n.Name(), ".log") {
+			data, err := os.ReadFile(filepath.Join(folder, n.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, data...)
+		}
+	}
+	return all
+}
+
+// AwaitEqual waits until the partition's log files hold the same bytes on all nodes.
+func (c *Cluster) AwaitEqual(t testing.TB, topic string, nodes ...types.BrokerID) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("the replicas of %s are byte-equal on %v", topic, nodes), func() bool {
+		first := c.Nodes[nodes[0]].LogBytes(t, topic, 0)
+		return !slices.ContainsFunc(nodes[1:], func(id types.BrokerID) bool {
+			return !bytes.Equal(first, c.Nodes[id].LogBytes(t, topic, 0))
+		})
+	})
+}
+
+// Values makes n distinct values.
+func Values(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s-%d", prefix, i)
+	}
+	return out
+}
+
+// ProduceAll writes values to partition 0 one batch each with acks=all, or with the leader's alone.
+func (c *Cluster) ProduceAll(t testing.TB, topic string, acks kgo.Acks, values ...string) {
+	t.Helper()
+	opts := []kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequiredAcks(acks)}
+	if acks != kgo.AllISRAcks() {
+		opts = append(opts, kgo.DisableIdempotentWrite())
+	}
+	client := c.Client(t, opts...)
+	for _, v := range values {
+		if err := client.ProduceSync(Context(t), &kgo.Record{Topic: topic, Value: []byte(v)}).FirstErr(); err != nil {
+			t.Fatalf("produce %q: %v", v, err)
+		}
+	}
+	client.Close()
+}
+
+func assigned(name string, replicas []types.BrokerID, configs map[string]string) api.CreateTopic {
+	values := make(map[string]*string, len(configs))
+	for k, v := range configs {
+		values[k] = &v
+	}
+	return api.CreateTopic{
+		Name: name, Partitions: -1, ReplicationFactor: -1, Assignments: map[int32][]types.BrokerID{0: replicas}, Configs: values,
+	}
+}
