@@ -57,8 +57,8 @@ func TestEveryFieldIsFilledByAKey(t *testing.T) {
 		bound[p] = k.name
 	}
 	v := reflect.ValueOf(&b).Elem()
-	special := []string{"Listeners", "AdvertisedListeners", "ProtocolMap", "Group", "Offsets", "Mirror", "Vault", "settings"}
-	for _, s := range []reflect.Value{v, v.FieldByName("Group"), v.FieldByName("Offsets"), v.FieldByName("Mirror"), v.FieldByName("Vault")} {
+	special := []string{"Listeners", "AdvertisedListeners", "ProtocolMap", "Group", "Offsets", "Mirror", "Vault", "Replica", "settings"}
+	for _, s := range []reflect.Value{v, v.FieldByName("Group"), v.FieldByName("Offsets"), v.FieldByName("Mirror"), v.FieldByName("Vault"), v.FieldByName("Replica")} {
 		for i := range s.NumField() {
 			name := s.Type().Field(i).Name
 			if slices.Contains(special, name) {
