@@ -3,12 +3,14 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	"tidemark/internal/assert"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/follow"
+	"tidemark/internal/config"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
@@ -263,6 +265,24 @@ func (n peers) Peer(id types.BrokerID) (source.Broker, bool) {
 	return source.Broker{}, false
 }
 
+// addTLS gives the client's properties for TLS between brokers: the listener's own
+// certificate, and the authorities that clients must come from.
+func addTLS(props map[string]string, c *config.Broker) error {
+	if props["security.protocol"] != "SSL" {
+		return nil
+	}
+	if c.SSLTruststoreLocation != "" {
+		props["ssl.truststore.location"], props["ssl.truststore.type"] = c.SSLTruststoreLocation, "PEM"
+	}
+	chain, err := os.ReadFile(c.SSLKeystoreLocation)
+	key := chain
+	if err == nil && c.SSLKeyLocation != "" {
+		key, err = os.ReadFile(c.SSLKeyLocation)
+	}
+	props["ssl.keystore.type"], props["ssl.keystore.certificate.chain"], props["ssl.keystore.key"] = "PEM", string(chain), string(key)
+	return err
+}
+
 // startFollowing makes the fetchers; nothing is fetched before this node has registered.
 func (b *Broker) startFollowing() error {
 	c := b.cfg
@@ -271,9 +291,8 @@ func (b *Broker) startFollowing() error {
 		b.interBroker = c.Listeners[0].Name
 	}
 	props := map[string]string{"client.id": fmt.Sprintf("broker-%d-follower", c.NodeID), "security.protocol": c.Protocol(b.interBroker)}
-	if props["security.protocol"] == "SSL" {
-		props["ssl.truststore.location"], props["ssl.truststore.type"] = c.SSLTruststoreLocation, "PEM"
-		props["ssl.keystore.location"], props["ssl.keystore.type"] = c.SSLKeystoreLocation, "PEM"
+	if err := addTLS(props, c); err != nil {
+		return err
 	}
 	// The client asks no bootstrap address: every broker comes from the metadata.
 	cfg, err := source.NewConfig([]string{"127.0.0.1:1"}, props)

@@ -77,7 +77,9 @@ func (p *Partition) prepareAgain() error {
 	if p.log == nil || p.record == nil {
 		return nil
 	}
-	return p.prepare()
+	err := p.prepare()
+	p.lead()
+	return err
 }
 
 // isUnprepared reports whether the partition is led here and what must come
