@@ -273,6 +273,7 @@ func TestUncleanElectionTakesTheBest(t *testing.T) {
 	id := f.create("a", oneOf(1, 2, 3), "unclean.leader.election.enable", "true")
 	for _, b := range []types.BrokerID{2, 3} {
 		f.nodes[b].fetchers.Close() // they follow nobody
+		eventually(t, "the replica is there", func() bool { _, ok := f.nodes[b].PartitionByName("a", 0); return ok })
 		p := mustPartition(t, f.nodes[b].Broker, "a", 0)
 		err := p.Do(testContext(t), func(o *Owned) error {
 			r, _ := o.Record()
