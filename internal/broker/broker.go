@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	stdnet "net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,8 @@ type Options struct {
 	HTTPAddr string
 	// Store replaces the metadata store that the configuration names; the caller closes it.
 	Store metastore.Store
+	// DialPeer makes the connections to other brokers; nil: TCP as usual.
+	DialPeer func(ctx context.Context, address string) (stdnet.Conn, error)
 }
 
 // Broker is one running node. Open makes it.

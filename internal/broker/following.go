@@ -299,6 +299,7 @@ func (b *Broker) startFollowing() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("connections between brokers on listener %s", b.interBroker), err)
 	}
+	cfg.Dial = b.opts.DialPeer
 	cfg.RequestTimeout = time.Duration(c.Replica.SocketTimeoutMs) * time.Millisecond
 	limits := source.FetchLimits{
 		MaxWait: time.Duration(c.Replica.FetchWaitMaxMs) * time.Millisecond, MinBytes: c.Replica.FetchMinBytes, MaxBytes: c.Replica.FetchResponseMaxBytes,

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -33,6 +34,8 @@ type Config struct {
 	// FetchMinBytes and FetchMaxWait make a fetch wait at the source until there is as much data.
 	FetchMinBytes int32
 	FetchMaxWait  time.Duration
+	// Dial makes connections; nil: TCP as usual.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Unused are the keys that Kafka clients know and that mean nothing to a mirror.
 	Unused []string
 }

@@ -48,9 +48,17 @@ func connect(ctx context.Context, cfg *Config, softwareVersion, address string) 
 	return c, nil
 }
 
-func dial(ctx context.Context, cfg *Config, address string) (*conn, error) {
+func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	var d net.Dialer
-	nc, err := d.DialContext(ctx, "tcp", address)
+	return d.DialContext(ctx, "tcp", address)
+}
+
+func dial(ctx context.Context, cfg *Config, address string) (*conn, error) {
+	open := cfg.Dial
+	if open == nil {
+		open = dialTCP
+	}
+	nc, err := open(ctx, address)
 	if err != nil {
 		return nil, ioError(address, "connect", err)
 	}

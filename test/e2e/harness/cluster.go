@@ -7,39 +7,41 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"tidemark/internal/broker"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
-	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/mem"
 )
 
 // Cluster is several nodes in this process on one metadata store in memory.
+// Between them stand gates and severable stores, all open at first.
 type Cluster struct {
 	Store *mem.Store
 	// Nodes are by node id, from 1; a stopped node stays in the list.
 	Nodes map[types.BrokerID]*Broker
+	// Stores are what each node sees of Store.
+	Stores map[types.BrokerID]*Severed
+	Gates  *Gates
 
 	opts []Option
-	// Wrap puts something between a node and the store; nil: nothing.
-	wrap func(types.BrokerID, metastore.Store) metastore.Store
+
+	mu        sync.Mutex // guards the following
+	addresses map[string]types.BrokerID
 }
 
 // StartCluster starts n nodes that know each other, with ids from 1 on.
 func StartCluster(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
-	return StartClusterOn(t, n, nil, opts...)
-}
-
-// StartClusterOn is StartCluster with something between each node and the store.
-func StartClusterOn(t testing.TB, n int, wrap func(types.BrokerID, metastore.Store) metastore.Store, opts ...Option) *Cluster {
-	t.Helper()
-	c := &Cluster{Store: mem.New(), Nodes: make(map[types.BrokerID]*Broker), opts: opts, wrap: wrap}
+	c := &Cluster{
+		Store: mem.New(), Nodes: make(map[types.BrokerID]*Broker), Stores: make(map[types.BrokerID]*Severed),
+		opts: opts, addresses: make(map[string]types.BrokerID),
+	}
+	c.Gates = newGates(c.nodeAt)
 	t.Cleanup(func() { _ = c.Store.Close() })
 	for i := range n {
 		c.start(t, types.BrokerID(i+1), t.TempDir())
@@ -56,22 +58,32 @@ func StartClusterOn(t testing.TB, n int, wrap func(types.BrokerID, metastore.Sto
 	return c
 }
 
+// nodeAt finds a node by its address, NoBroker for one that is still starting.
+func (c *Cluster) nodeAt(address string) types.BrokerID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id, ok := c.addresses[address]; ok {
+		return id
+	}
+	return types.NoBroker
+}
+
 func (c *Cluster) start(t testing.TB, id types.BrokerID, dir string) {
 	t.Helper()
-	var store metastore.Store = c.Store
-	if c.wrap != nil {
-		store = c.wrap(id, store)
-	}
-	o := options{broker: broker.Options{Store: store}}
+	c.Stores[id] = &Severed{Store: c.Store}
+	o := options{}
 	for _, f := range append(slices.Clone(c.opts), WithSetting("node.id", fmt.Sprint(id))) {
 		f(&o)
 	}
-	o.broker.Store = store
+	o.broker.Store, o.broker.DialPeer = c.Stores[id], c.Gates.dialer(id)
 	b, err := Open(t, dir, o)
 	if err != nil {
 		t.Fatalf("start node %d: %v", id, err)
 	}
 	c.Nodes[id] = b
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addresses[b.Addr] = id
 }
 
 // Restart starts a node that was stopped on its folder again. The port may differ.

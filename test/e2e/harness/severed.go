@@ -1,0 +1,107 @@
+package harness
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tidemark/internal/metastore"
+)
+
+// Severed is a store that a test can cut one node off from: calls fail, the
+// watch falls silent. It can also keep transactions back.
+type Severed struct {
+	metastore.Store
+	cut atomic.Bool
+
+	mu   sync.Mutex // guards the following
+	keep func(metastore.Txn) bool
+	let  chan struct{}
+	kept int
+}
+
+// Cut cuts the node off, or heals that.
+func (s *Severed) Cut(cut bool) { s.cut.Store(cut) }
+
+// Keep keeps back the transactions that match until let is called; kept says how many wait.
+func (s *Severed) Keep(match func(metastore.Txn) bool) (kept func() int, let func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep, s.let, s.kept = match, make(chan struct{}), 0
+	return func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.kept },
+		func() { s.mu.Lock(); defer s.mu.Unlock(); s.keep = nil; close(s.let) }
+}
+
+// Get implements metastore.Store.
+func (s *Severed) Get(ctx context.Context, key string) (metastore.KV, metastore.Revision, error) {
+	if s.cut.Load() {
+		return metastore.KV{}, 0, metastore.ErrUnavailable
+	}
+	return s.Store.Get(ctx, key)
+}
+
+// Range implements metastore.Store.
+func (s *Severed) Range(ctx context.Context, prefix string) ([]metastore.KV, metastore.Revision, error) {
+	if s.cut.Load() {
+		return nil, 0, metastore.ErrUnavailable
+	}
+	return s.Store.Range(ctx, prefix)
+}
+
+// Txn implements metastore.Store.
+func (s *Severed) Txn(ctx context.Context, txn metastore.Txn) (metastore.TxnResult, error) {
+	if s.cut.Load() {
+		return metastore.TxnResult{}, metastore.ErrUnavailable
+	}
+	s.mu.Lock()
+	let := s.let
+	waits := s.keep != nil && s.keep(txn)
+	if waits {
+		s.kept++
+	}
+	s.mu.Unlock()
+	if waits {
+		select {
+		case <-let:
+		case <-ctx.Done():
+			return metastore.TxnResult{}, metastore.ErrUnknownOutcome
+		}
+	}
+	return s.Store.Txn(ctx, txn)
+}
+
+// KeepAlive implements metastore.Store.
+func (s *Severed) KeepAlive(ctx context.Context, id metastore.LeaseID) (time.Duration, error) {
+	if s.cut.Load() {
+		return 0, metastore.ErrUnavailable
+	}
+	return s.Store.KeepAlive(ctx, id)
+}
+
+// Revoke implements metastore.Store.
+func (s *Severed) Revoke(ctx context.Context, id metastore.LeaseID) error {
+	if s.cut.Load() {
+		return metastore.ErrUnavailable
+	}
+	return s.Store.Revoke(ctx, id)
+}
+
+// Watch implements metastore.Store.
+func (s *Severed) Watch(ctx context.Context, prefix string, after metastore.Revision) metastore.Watcher {
+	return &severedWatch{Watcher: s.Store.Watch(ctx, prefix, after), s: s}
+}
+
+type severedWatch struct {
+	metastore.Watcher
+	s *Severed
+}
+
+// Next implements metastore.Watcher.
+func (w *severedWatch) Next(ctx context.Context) (metastore.Events, error) {
+	events, err := w.Watcher.Next(ctx)
+	if err == nil && w.s.cut.Load() {
+		return metastore.Events{}, metastore.ErrUnavailable
+	}
+	return events, err
+}
