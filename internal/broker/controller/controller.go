@@ -41,6 +41,8 @@ const (
 	// refusedDivisor makes transactions smaller after one was refused, so that one
 	// contended partition doesn't hold up the others.
 	refusedDivisor = 16
+	// roundsMax bounds how often one step plans anew; the next one goes on.
+	roundsMax = 10
 )
 
 // Node is the broker that the controller runs on.
@@ -202,11 +204,12 @@ func (c *Controller) stand(ctx context.Context) error {
 	return nil
 }
 
-// settle commits what becomes of the partitions that may have changed, until nothing is left.
+// settle commits what becomes of the partitions that may have changed, until
+// nothing is left, or what is left is contended: then it goes on at the next step.
 func (c *Controller) settle(ctx context.Context) error {
 	n := c.o.Node
 	limits := n.Limits()
-	for {
+	for range roundsMax {
 		ids, all := c.takeDirty()
 		if len(ids) == 0 && !all {
 			return nil
@@ -231,10 +234,11 @@ func (c *Controller) settle(ctx context.Context) error {
 			refused = true
 		}
 		if refused {
-			limits.Ops = max(limits.Ops/refusedDivisor, 8)
+			limits.Ops = max(limits.Ops/refusedDivisor, 1)
 		}
 		c.tell(image, changes)
 	}
+	return nil
 }
 
 // tell reports the changes that the image now shows.

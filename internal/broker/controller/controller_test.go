@@ -1,0 +1,230 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
+	"tidemark/internal/metastore/mem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeNode is a broker without partitions on a store in memory.
+type fakeNode struct {
+	t      *testing.T
+	id     types.BrokerID
+	store  *mem.Store
+	watch  *mem.Watcher
+	image  *meta.Image
+	lease  meta.LeaseID
+	before func() // runs before each commit
+	errs   int    // so many commits fail
+	done   int    // commits that succeeded
+}
+
+func newFakeNode(t *testing.T, store *mem.Store, id types.BrokerID) *fakeNode {
+	t.Helper()
+	n := &fakeNode{t: t, id: id, store: store, image: meta.Empty("c")}
+	n.watch = store.NewWatcher(context.Background(), n.image.Keys().Root(), 0)
+	n.sync()
+	var err error
+	if n.lease, err = store.Grant(context.Background(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	plans, err := control.RegisterBroker(n.image, meta.BrokerRecord{
+		ID: id, DirectoryID: fmt.Sprint(id), Incarnation: fmt.Sprint(id), CleanShutdownEpoch: types.NoBrokerEpoch,
+		Endpoints: []meta.Endpoint{{Listener: "PLAINTEXT", Host: "h", Port: 1, Security: "PLAINTEXT"}},
+	}, n.lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.commit(plans...)
+	return n
+}
+
+func (n *fakeNode) sync() {
+	for {
+		ev, ok, err := n.watch.Poll()
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		if !ok {
+			return
+		}
+		n.image, _ = n.image.Apply(ev)
+	}
+}
+
+func (n *fakeNode) commit(plans ...meta.Plan) {
+	n.t.Helper()
+	for _, plan := range plans {
+		if _, err := metastore.Commit(context.Background(), n.store, plan); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	n.sync()
+}
+
+func (n *fakeNode) Image() *meta.Image { n.sync(); return n.image }
+
+func (n *fakeNode) Commit(ctx context.Context, plan meta.Plan) (meta.Revision, error) {
+	if n.before != nil {
+		n.before()
+	}
+	if n.errs > 0 {
+		n.errs--
+		return 0, metastore.ErrUnavailable
+	}
+	revision, err := metastore.Commit(ctx, n.store, plan)
+	if err == nil {
+		n.done++
+	}
+	n.sync()
+	return revision, err
+}
+
+func (n *fakeNode) Me() control.Me {
+	epoch, _ := n.Image().BrokerEpoch(n.id)
+	return control.Me{ID: n.id, Epoch: epoch}
+}
+func (n *fakeNode) Lease() meta.LeaseID      { return n.lease }
+func (n *fakeNode) Limits() control.Limits   { return control.Limits{Ops: 64} }
+func (n *fakeNode) Unclean(*meta.Topic) bool { return false }
+func (n *fakeNode) Report(context.Context, meta.PartitionID) meta.LogReport {
+	return meta.LogReport{Offline: true}
+}
+
+func (n *fakeNode) controller() *Controller {
+	return New(Options{Node: n, Logger: slog.New(slog.DiscardHandler)})
+}
+
+func (n *fakeNode) create(partitions int32, replicas ...types.BrokerID) types.TopicID {
+	n.t.Helper()
+	assignment := make([][]types.BrokerID, partitions)
+	for i := range assignment {
+		assignment[i] = replicas
+	}
+	r := control.CreateTopicRequest{Name: "a", ID: types.TopicID{1}, Partitions: partitions, Assignment: assignment, TimelineID: "root"}
+	plans, err := control.CreateTopic(n.Image(), r, n.Me(), n.Limits())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.commit(plans...)
+	return r.ID
+}
+
+func step(t *testing.T, c *Controller) {
+	t.Helper()
+	if err := c.Step(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestContendedPartition: a record that others write at every turn doesn't hold
+// up the other partitions of its transaction.
+func TestContendedPartition(t *testing.T) {
+	store := mem.New()
+	boss, gone := newFakeNode(t, store, 1), newFakeNode(t, store, 2)
+	c := boss.controller()
+	step(t, c)
+	id := boss.create(40, 2, 1)
+	store.ExpireLease(gone.lease)
+	key := boss.image.Keys().Partition(id, 7)
+	boss.before = func() {
+		r, rev := boss.Image().Partition(id, 7)
+		boss.commit(meta.Plan{Why: "contend", If: []meta.Compare{meta.ModRevisionIs(key, rev)}, Then: []meta.Op{meta.Put(key, r.Encode())}})
+	}
+	c.all = true
+	step(t, c)
+	for p := range boss.Image().PartitionsOf(id) {
+		if led := !control.NeedsLeader(boss.image, p.Record); led != (p.ID.Number != 7) {
+			t.Errorf("partition %d has a leader: %v, %+v", p.ID.Number, led, p.Record)
+		}
+	}
+	boss.before = nil
+	step(t, c)
+	if r, _ := boss.Image().Partition(id, 7); control.NeedsLeader(boss.image, r) {
+		t.Errorf("partition 7 once it stands still: %+v", r)
+	}
+}
+
+// TestFailedCommit: what could not be written is tried again at the next step.
+func TestFailedCommit(t *testing.T) {
+	store := mem.New()
+	boss, gone := newFakeNode(t, store, 1), newFakeNode(t, store, 2)
+	c := boss.controller()
+	step(t, c)
+	id := boss.create(3, 2, 1)
+	store.ExpireLease(gone.lease)
+	c.all, boss.errs = true, 1
+	if err := c.Step(context.Background()); !errors.Is(err, metastore.ErrUnavailable) {
+		t.Fatalf("%v", err)
+	}
+	step(t, c)
+	for p := range boss.Image().PartitionsOf(id) {
+		if control.NeedsLeader(boss.image, p.Record) {
+			t.Errorf("partition %d: %+v", p.ID.Number, p.Record)
+		}
+	}
+}
+
+// TestOfficePasses: the second broker settles nothing while the first is in
+// office, and takes over when that one's lease has ended.
+func TestOfficePasses(t *testing.T) {
+	store := mem.New()
+	one, two, three := newFakeNode(t, store, 1), newFakeNode(t, store, 2), newFakeNode(t, store, 3)
+	first, second := one.controller(), two.controller()
+	step(t, first)
+	id := one.create(1, 3, 2)
+	store.ExpireLease(three.lease)
+	step(t, second)
+	if two.done != 0 {
+		t.Errorf("2 wrote %d times and isn't in office", two.done)
+	}
+	store.ExpireLease(one.lease)
+	step(t, second)
+	if r, _ := two.Image().Partition(id, 0); r.Leader != 2 {
+		t.Errorf("%+v", r)
+	}
+	// The first one is out of office and out of the cluster: it does nothing.
+	step(t, first)
+}
+
+// TestSweep: partition records of no topic go when they have stood still for
+// long, and not before.
+func TestSweep(t *testing.T) {
+	store := mem.New()
+	boss := newFakeNode(t, store, 1)
+	c := boss.controller()
+	step(t, c)
+	id := boss.create(2, 1)
+	boss.commit(meta.Plan{Why: "a creation stops half-way", Then: []meta.Op{meta.Delete(boss.image.Keys().Topic(id))}})
+	orphans := func() (n int) {
+		for range boss.Image().Orphans() {
+			n++
+		}
+		return n
+	}
+	now := time.Now()
+	for _, at := range []struct {
+		after time.Duration
+		left  int
+	}{{0, 2}, {orphanAge, 2}, {orphanAge + time.Second, 0}} {
+		if err := c.sweep(context.Background(), now.Add(at.after)); err != nil {
+			t.Fatal(err)
+		}
+		if orphans() != at.left {
+			t.Errorf("after %v: %d orphans, want %d", at.after, orphans(), at.left)
+		}
+	}
+}
