@@ -27,7 +27,6 @@ var edges = map[string][]string{
 	"internal/console/...":            {"internal/..."},
 	"internal/demo/...":               {"internal/..."},
 	"internal/cli/...":                {"internal/..."},
-	"internal/sim/...":                {"internal/..."},
 	"internal/compare/...":            {"internal/batch", "internal/core/types"},
 
 	"internal/net/...":       {"internal/wire", "internal/vfs", "internal/telemetry", "internal/core/types", "internal/assert"},
