@@ -2,11 +2,13 @@ package api
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -15,7 +17,7 @@ import (
 // answer that decodes, or the connection closes; never a panic. The group APIs
 // are fuzzed where their coordinator is.
 func FuzzHandle(f *testing.F) {
-	for _, e := range append(coreAPIs(), ownAPIs()...) {
+	for _, e := range served() {
 		api, _ := wire.LookupAPI(e.key)
 		for v := api.Min; v <= api.Max; v++ {
 			f.Add(int16(e.key), v, kmsgBody(e.key, v))
@@ -24,10 +26,11 @@ func FuzzHandle(f *testing.F) {
 	f.Add(int16(0), int16(9), produceOf(1, "t", types.TopicID{}, map[int32][]byte{0: rawBatch(2, 10)}).AppendTo(nil))
 	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
 		api, ok := wire.LookupAPI(wire.Key(key))
-		if !ok || !api.HasVersion(version) || !isCore(api.Key) {
+		if !ok || !api.HasVersion(version) || !isServed(api.Key) {
 			return
 		}
 		w := newWorld(t)
+		w.server.Groups = agreeing{&fakeGroups{node: 1}}
 		w.topic("t", topicOptions{partitions: 2})
 		w.part("t", 0).fill(2, 10).advance(2)
 		// A long poll ends at once: the fuzzer has no time for it.
@@ -42,13 +45,26 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-func isCore(key wire.Key) bool {
-	for _, e := range append(coreAPIs(), ownAPIs()...) {
-		if e.key == key {
-			return true
-		}
-	}
-	return false
+// agreeing answers with one code for each member or partition asked about, as the interface promises.
+type agreeing struct{ *fakeGroups }
+
+func (agreeing) Leave(_ context.Context, ev group.Leave) group.LeaveResponse {
+	return group.LeaveResponse{Members: make([]group.ErrorCode, len(ev.Members))}
+}
+
+func (agreeing) Commit(_ context.Context, ev group.Commit) group.CommitResponse {
+	return group.CommitResponse{Partitions: make([]group.ErrorCode, len(ev.Offsets))}
+}
+
+func (agreeing) DeleteOffsets(_ context.Context, ev group.DeleteOffsets) group.CommitResponse {
+	return group.CommitResponse{Partitions: make([]group.ErrorCode, len(ev.Partitions))}
+}
+
+// served are all APIs.
+func served() []entry { return slices.Concat(coreAPIs(), groupAPIs(), ownAPIs()) }
+
+func isServed(key wire.Key) bool {
+	return slices.ContainsFunc(served(), func(e entry) bool { return e.key == key })
 }
 
 // kmsgBody gives a body with something in it where that is easily had.
