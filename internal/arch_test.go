@@ -40,6 +40,7 @@ var edges = map[string][]string{
 	"internal/batch/...":     {"internal/core/types", "internal/assert"},
 	"internal/vfs/...":       {"internal/vfs", "internal/assert"},
 	"internal/vectors/...":   {},
+	"internal/await":         {},
 	"internal/assert":        {},
 	"internal/core/...":      {"internal/core/...", "internal/assert"},
 

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"tidemark/internal/await"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/config"
@@ -164,16 +165,5 @@ func wantCode(t *testing.T, what string, err error, code wire.ErrCode) {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	limit := time.After(10 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
+// eventually waits for a condition.
+var eventually = await.True

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/await"
 	"tidemark/internal/wire"
 )
 
@@ -145,24 +146,10 @@ func TestReadsAheadNoMoreThanThePipeline(t *testing.T) {
 		send(t, c, heartbeat(i))
 	}
 	// One is handled, two are queued, and the reader holds one more.
-	waitFor(t, "four requests received", func() bool { return s.Stats().Requests.Load() == 4 })
+	await.True(t, "four requests received", func() bool { return s.Stats().Requests.Load() == 4 })
 	close(release)
 	for i := range int32(50) {
 		wantAnswer(t, c, i)
-	}
-}
-
-func waitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	end := time.After(10 * time.Second)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("waited 10 s for: %s", what)
-		}
 	}
 }
 
@@ -192,7 +179,7 @@ func TestBadFramesCloseTheConnection(t *testing.T) {
 			c := dial(t, addr)
 			send(t, c, b)
 			wantClosed(t, c)
-			waitFor(t, "the fault to be counted", func() bool { return s.Stats().Faulty.Load() == 1 })
+			await.True(t, "the fault to be counted", func() bool { return s.Stats().Faulty.Load() == 1 })
 			if got := s.Stats().BytesIn.Load(); got != 0 {
 				t.Errorf("%d bytes counted as received", got)
 			}
@@ -260,7 +247,7 @@ func TestConnectionLimits(t *testing.T) {
 		t.Errorf("%d refused, want 1", got)
 	}
 	_ = a.Close()
-	waitFor(t, "the closed connection to be counted out", func() bool { return s.Stats().Open.Load() == 1 })
+	await.True(t, "the closed connection to be counted out", func() bool { return s.Stats().Open.Load() == 1 })
 	c := dial(t, addr)
 	send(t, c, heartbeat(2))
 	wantAnswer(t, c, 2)
@@ -275,7 +262,7 @@ func TestIdleConnectionsAreClosedAndBusyOnesAreNot(t *testing.T) {
 	idle, busy := dial(t, addr), dial(t, addr)
 	send(t, busy, heartbeat(1))
 	wantClosed(t, idle)
-	waitFor(t, "the idle one alone to be counted out", func() bool { return s.Stats().Idle.Load() == 1 && s.Stats().Open.Load() == 1 })
+	await.True(t, "the idle one alone to be counted out", func() bool { return s.Stats().Idle.Load() == 1 && s.Stats().Open.Load() == 1 })
 	close(release)
 	wantAnswer(t, busy, 1)
 	wantClosed(t, busy)
@@ -289,7 +276,7 @@ func TestStalledFramesAreCutOff(t *testing.T) {
 			c := dial(t, addr)
 			send(t, c, part)
 			wantClosed(t, c)
-			waitFor(t, "the stall to be counted", func() bool { return s.Stats().Stalled.Load() == before+1 })
+			await.True(t, "the stall to be counted", func() bool { return s.Stats().Stalled.Load() == before+1 })
 		})
 	}
 }
@@ -308,9 +295,9 @@ func TestMemoryBudget(t *testing.T) {
 	send(t, big, b[:100])
 	send(t, big, b[100:1<<20])
 	send(t, big, b[1<<20:])
-	waitFor(t, "the large request to be received", func() bool { return s.Stats().Requests.Load() == 1 })
+	await.True(t, "the large request to be received", func() bool { return s.Stats().Requests.Load() == 1 })
 	send(t, small, heartbeat(2))
-	waitFor(t, "the small request to wait", func() bool { return s.Stats().MemoryWaits.Load() == 1 })
+	await.True(t, "the small request to wait", func() bool { return s.Stats().MemoryWaits.Load() == 1 })
 	close(release)
 	wantAnswer(t, big, 1)
 	wantAnswer(t, small, 2)

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"tidemark/internal/await"
 	"tidemark/internal/wire"
 )
 
@@ -198,7 +199,7 @@ func TestClientThatReadsNothingIsCutOff(t *testing.T) {
 	})}, Listener{})
 	c := dial(t, addr)
 	send(t, c, heartbeat(1))
-	waitFor(t, "the stall to be counted", func() bool { return s.Stats().Stalled.Load() == 1 })
+	await.True(t, "the stall to be counted", func() bool { return s.Stats().Stalled.Load() == 1 })
 }
 
 func TestCertificateIsReloaded(t *testing.T) {
@@ -231,7 +232,7 @@ func TestCertificateIsReloaded(t *testing.T) {
 		t.Fatal("an unreadable certificate was taken")
 	}
 	second, pool2 := writeCert(t, certFile, keyFile)
-	waitFor(t, "the second certificate", func() bool {
+	await.True(t, "the second certificate", func() bool {
 		got := serving(pool2)
 		return got != nil && got.SerialNumber.Cmp(second) == 0
 	})

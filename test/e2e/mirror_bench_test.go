@@ -65,9 +65,7 @@ func BenchmarkMirrorCatchUp(b *testing.B) {
 		mirrorOf(b, standby, mirror.Spec{Bootstrap: []string{source.Addr}})
 		for p := range int32(benchPartitions) {
 			end := logEnd(b, source, p)
-			for logEnd(b, standby, p) < end {
-				time.Sleep(2 * time.Millisecond)
-			}
+			harness.Eventually(b, "caught up", func() bool { return logEnd(b, standby, p) >= end })
 		}
 		took := time.Since(from)
 		standby.Stop(b)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/await"
 	"tidemark/internal/batch"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -262,20 +263,6 @@ func (w *world) start(ctx context.Context, in kmsg.Request, version int16) <-cha
 	return ch
 }
 
-func waitUntil(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	end := time.After(10 * time.Second)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("waited 10 s for: %s", what)
-		}
-	}
-}
-
 // A long poll ends by the high watermark's move, not by the append, and only
 // once min bytes are there.
 func TestFetchLongPoll(t *testing.T) {
@@ -292,12 +279,12 @@ func TestFetchLongPoll(t *testing.T) {
 			in.MaxWaitMillis, in.MinBytes = 60_000, int32(2*len(rawBatch(1, 10)))
 			ch := w.start(context.Background(), in, 12)
 			p0, p1 := w.part("t", 0), w.part("t", 1)
-			waitUntil(t, "listeners", func() bool { return p0.listening() == 1 && p1.listening() == 1 })
+			await.True(t, "listeners", func() bool { return p0.listening() == 1 && p1.listening() == 1 })
 			p0.fill(1, 10)
 			p0.advance(1)
 			p1.fill(1, 10) // not committed yet
 			reads := p0.readCount()
-			waitUntil(t, "the first move to be looked at", func() bool { return p0.readCount() >= reads })
+			await.True(t, "the first move to be looked at", func() bool { return p0.readCount() >= reads })
 			select {
 			case <-ch:
 				t.Fatal("answered before min bytes were committed")
@@ -324,7 +311,7 @@ func TestFetchLongPollEndings(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			ch := w.start(ctx, in, 12)
-			waitUntil(t, "a listener", func() bool { return w.part("t", 0).listening() == 1 })
+			await.True(t, "a listener", func() bool { return w.part("t", 0).listening() == 1 })
 			end(w, cancel)
 			if out := <-ch; len(out.Topics) != 1 {
 				t.Errorf("answer %+v", out)

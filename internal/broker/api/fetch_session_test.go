@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/await"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -258,7 +259,7 @@ func TestSessionRequestEndsTheOneBefore(t *testing.T) {
 	in.SessionID, in.SessionEpoch, in.MaxWaitMillis, in.MinBytes = c.id, 1, 60_000, 1
 	first := w.start(context.Background(), in, 12)
 	s := w.server.sessions.use(c.id)
-	waitUntil(t, "the first request to take the session", func() bool {
+	await.True(t, "the first request to take the session", func() bool {
 		free := s.busy.TryLock()
 		if free {
 			s.busy.Unlock()

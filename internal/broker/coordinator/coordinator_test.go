@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"tidemark/internal/await"
 	"tidemark/internal/batch"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
@@ -138,7 +139,7 @@ func TestLoadInProgress(t *testing.T) {
 	}
 	loading()
 	n.setRefuse(nil)
-	eventually(t, "the load has reached the high watermark", func() bool {
+	await.True(t, "the load has reached the high watermark", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.watch) > 0
@@ -231,7 +232,7 @@ func TestSlowAppend(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() { mustCommit(t, ctx, c, commit(fmt.Sprintf("other-%d", i), "", -1, 1)) })
 	}
-	eventually(t, "all commits wait", func() bool {
+	await.True(t, "all commits wait", func() bool {
 		pending := 0
 		c.loop(0).look(ctx, func(t *group.Table) { pending = t.Pending() })
 		return pending == 21
@@ -282,7 +283,7 @@ func TestResignAnswersParked(t *testing.T) {
 	member(t, ctx, c, "g")
 	parked := make(chan group.JoinResponse, 1)
 	go func() { parked <- c.Join(ctx, joinEvent("g", "")) }()
-	eventually(t, "the join is parked", func() bool {
+	await.True(t, "the join is parked", func() bool {
 		d, _ := c.Describe(ctx, "g")
 		return len(d.Members) == 2
 	})
@@ -313,7 +314,7 @@ func TestRequesterGoesAway(t *testing.T) {
 	gone, cancel := context.WithCancel(ctx)
 	parked := make(chan group.JoinResponse, 1)
 	go func() { parked <- c.Join(gone, joinEvent("g", "")) }()
-	eventually(t, "the join is parked", func() bool {
+	await.True(t, "the join is parked", func() bool {
 		d, _ := c.Describe(ctx, "g")
 		return len(d.Members) == 2
 	})
@@ -334,7 +335,7 @@ func TestLoopRecovers(t *testing.T) {
 	mustCommit(t, ctx, c, commit("g", j.MemberID, 1, 5))
 	parked := make(chan group.JoinResponse, 1)
 	go func() { parked <- c.Join(ctx, joinEvent("g", "")) }()
-	eventually(t, "the join is parked", func() bool {
+	await.True(t, "the join is parked", func() bool {
 		d, _ := c.Describe(ctx, "g")
 		return len(d.Members) == 2
 	})
@@ -358,7 +359,7 @@ func TestSessionEnds(t *testing.T) {
 	ev := joinEvent("g", "")
 	ev.SessionTimeout = 20
 	c.Join(ctx, ev)
-	eventually(t, "the silent member is out", func() bool {
+	await.True(t, "the silent member is out", func() bool {
 		d, _ := c.Describe(ctx, "g")
 		return d.State == group.Empty
 	})
@@ -404,7 +405,7 @@ func TestTopicsDeleted(t *testing.T) {
 	mustCommit(t, ctx, c, commit("h", "", -1, 5))
 	c.TopicsDeleted(ctx, []string{"data"})
 	for _, g := range []string{"g", "h"} {
-		eventually(t, "the offsets are gone", func() bool { return committed(t, ctx, c, g) == types.NoOffset })
+		await.True(t, "the offsets are gone", func() bool { return committed(t, ctx, c, g) == types.NoOffset })
 	}
 }
 
@@ -447,7 +448,7 @@ func TestDrain(t *testing.T) {
 	j := member(t, ctx, c, "g")
 	parked := make(chan group.JoinResponse, 1)
 	go func() { parked <- c.Join(ctx, joinEvent("g", "")) }()
-	eventually(t, "the join is parked", func() bool {
+	await.True(t, "the join is parked", func() bool {
 		d, _ := c.Describe(ctx, "g")
 		return len(d.Members) == 2
 	})

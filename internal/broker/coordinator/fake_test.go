@@ -284,18 +284,3 @@ func waitFor[T any](t *testing.T, ch <-chan T) T {
 		panic("unreachable")
 	}
 }
-
-// eventually waits for a condition that has no event.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		}
-	}
-}

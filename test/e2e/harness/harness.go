@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"tidemark/internal/await"
 	"tidemark/internal/broker"
 	"tidemark/internal/config"
 )
@@ -215,17 +216,7 @@ func Context(t testing.TB) context.Context {
 // most a hundred times a second; what names the condition in the failure.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	limit := time.NewTimer(Patience)
-	defer limit.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("not within %v: %s", Patience, what)
-		}
-	}
+	await.Within(t, Patience, what, ok)
 }
 
 // Logger shows what is logged if the test fails.
