@@ -8,7 +8,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
-FUZZ_PACKAGES := ./internal/batch ./internal/core/epoch ./internal/log ./internal/wire ./internal/broker/api ./internal/config ./internal/source ./internal/core/meta ./internal/core/timeline
+FUZZ_PACKAGES := $(shell grep -rl --include=*_test.go '^func Fuzz' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 .PHONY: all help build demo test race fuzz bench bench-mirror kafka ci fmt-check vet lint vectors
 all: fmt-check vet lint test
@@ -55,5 +55,6 @@ vet:
 
 lint: ## staticcheck, pinned in tools/go.mod
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	$(GO) tool -modfile=tools/go.mod staticcheck -tags kafka ./test/kafka/...
 
 ci: fmt-check vet test kafka ## what .ci/run calls
