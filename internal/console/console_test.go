@@ -61,7 +61,9 @@ func (fakeMembership) RemoveMember(_ context.Context, id string) error {
 	return nil
 }
 
-func (fakeMembership) Decommission(_ context.Context, id types.BrokerID) (int, error) { return int(id), nil }
+func (fakeMembership) Decommission(_ context.Context, id types.BrokerID) (int, error) {
+	return int(id), nil
+}
 
 type fakeVault struct{}
 
