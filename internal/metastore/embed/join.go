@@ -21,6 +21,8 @@ const (
 	promotePause = 200 * time.Millisecond
 	// syncEvery is how often the list of members is looked at.
 	syncEvery = 30 * time.Second
+	// callsEnd is longer than any attempt of a call to the store.
+	callsEnd = 5 * time.Second
 	// learnerPatience is how long a node waits for another one that is joining:
 	// etcd takes one learner at a time.
 	learnerPatience = 30 * time.Second
@@ -134,9 +136,15 @@ func (s *Server) becomeVoter(remote *etcd.Store) {
 		}
 		return
 	}
-	if err := s.store.set(s.own()); err != nil {
-		s.o.Logger.Warn("metadata: the connection to the other members didn't close cleanly", "err", err)
-	}
+	s.store.replace(s.own())
+	s.work.Go(func() {
+		// Calls under way end first; watches then go on with the own member.
+		select {
+		case <-time.After(callsEnd):
+		case <-s.ctx.Done():
+		}
+		_ = remote.Close() // nobody needs it any more
+	})
 	s.o.Logger.Info("metadata: this node is a voter now", "member", s.place.Name, "took", time.Since(since).Round(time.Millisecond))
 	s.watchMember()
 }

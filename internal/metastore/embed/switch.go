@@ -17,7 +17,7 @@ const switchWait = 2 * time.Second
 // switched is one store over the life of the node, whatever etcd is behind it:
 // the own member, others while this one learns, and nobody for the moment in
 // which a lone member opens its ports. What a change interrupts has an unknown
-// outcome if it writes, and can be asked again if it reads; watches go on where they were.
+// outcome if it is a transaction and is asked again if not; watches go on where they were.
 type switched struct {
 	mu      sync.Mutex // guards the following
 	now     *etcd.Store
@@ -31,16 +31,20 @@ func newSwitched() *switched { return &switched{changed: make(chan struct{})} }
 
 // set puts another store in place (nil: none for now) and closes the old one.
 func (s *switched) set(next *etcd.Store) error {
+	if old := s.replace(next); old != nil {
+		return old.Close()
+	}
+	return nil
+}
+
+// replace is set for a caller that closes the old store itself.
+func (s *switched) replace(next *etcd.Store) (old *etcd.Store) {
 	s.mu.Lock()
-	old := s.now
-	s.now = next
+	defer s.mu.Unlock()
+	old, s.now = s.now, next
 	close(s.changed)
 	s.changed = make(chan struct{})
-	s.mu.Unlock()
-	if old == nil {
-		return nil
-	}
-	return old.Close()
+	return old
 }
 
 // get waits for a store.
@@ -67,80 +71,78 @@ func (s *switched) get(ctx context.Context) (*etcd.Store, error) {
 	}
 }
 
-// translate turns "closed" of a store that was replaced into what it means for the call.
-func (s *switched) translate(err, meaning error) error {
-	if err == nil || !errors.Is(err, metastore.ErrClosed) {
-		return err
-	}
-	if s.isClosed() {
-		return err
-	}
-	return fmt.Errorf("%w: the metadata member restarted meanwhile", meaning)
-}
-
 func (s *switched) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
 }
 
+// again runs a call that may be repeated freely until a store that stays answers it.
+func again[T any](ctx context.Context, s *switched, call func(*etcd.Store) (T, error)) (T, error) {
+	for {
+		now, err := s.get(ctx)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		out, err := call(now)
+		if !errors.Is(err, metastore.ErrClosed) || s.isClosed() || ctx.Err() != nil {
+			return out, err
+		}
+	}
+}
+
+// found is a read's answer.
+type found[T any] struct {
+	what     T
+	revision metastore.Revision
+}
+
 // Get implements metastore.Store.
 func (s *switched) Get(ctx context.Context, key string) (metastore.KV, metastore.Revision, error) {
-	now, err := s.get(ctx)
-	if err != nil {
-		return metastore.KV{}, 0, err
-	}
-	kv, revision, err := now.Get(ctx, key)
-	return kv, revision, s.translate(err, metastore.ErrUnavailable)
+	f, err := again(ctx, s, func(now *etcd.Store) (f found[metastore.KV], err error) {
+		f.what, f.revision, err = now.Get(ctx, key)
+		return f, err
+	})
+	return f.what, f.revision, err
 }
 
 // Range implements metastore.Store.
 func (s *switched) Range(ctx context.Context, prefix string) ([]metastore.KV, metastore.Revision, error) {
-	now, err := s.get(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	kvs, revision, err := now.Range(ctx, prefix)
-	return kvs, revision, s.translate(err, metastore.ErrUnavailable)
+	f, err := again(ctx, s, func(now *etcd.Store) (f found[[]metastore.KV], err error) {
+		f.what, f.revision, err = now.Range(ctx, prefix)
+		return f, err
+	})
+	return f.what, f.revision, err
 }
 
-// Txn implements metastore.Store.
+// Txn implements metastore.Store. What a change of stores interrupts has an unknown outcome.
 func (s *switched) Txn(ctx context.Context, txn metastore.Txn) (metastore.TxnResult, error) {
 	now, err := s.get(ctx)
 	if err != nil {
 		return metastore.TxnResult{}, err
 	}
 	res, err := now.Txn(ctx, txn)
-	return res, s.translate(err, metastore.ErrUnknownOutcome)
+	if errors.Is(err, metastore.ErrClosed) && !s.isClosed() {
+		err = fmt.Errorf("%w: the metadata member restarted meanwhile", metastore.ErrUnknownOutcome)
+	}
+	return res, err
 }
 
-// Grant implements metastore.Store.
+// Grant implements metastore.Store. Of an interrupted attempt at most a lease is left that nobody renews.
 func (s *switched) Grant(ctx context.Context, ttl time.Duration) (metastore.LeaseID, error) {
-	now, err := s.get(ctx)
-	if err != nil {
-		return 0, err
-	}
-	id, err := now.Grant(ctx, ttl)
-	return id, s.translate(err, metastore.ErrUnknownOutcome)
+	return again(ctx, s, func(now *etcd.Store) (metastore.LeaseID, error) { return now.Grant(ctx, ttl) })
 }
 
 // KeepAlive implements metastore.Store.
 func (s *switched) KeepAlive(ctx context.Context, lease metastore.LeaseID) (time.Duration, error) {
-	now, err := s.get(ctx)
-	if err != nil {
-		return 0, err
-	}
-	left, err := now.KeepAlive(ctx, lease)
-	return left, s.translate(err, metastore.ErrUnavailable)
+	return again(ctx, s, func(now *etcd.Store) (time.Duration, error) { return now.KeepAlive(ctx, lease) })
 }
 
 // Revoke implements metastore.Store.
 func (s *switched) Revoke(ctx context.Context, lease metastore.LeaseID) error {
-	now, err := s.get(ctx)
-	if err != nil {
-		return err
-	}
-	return s.translate(now.Revoke(ctx, lease), metastore.ErrUnknownOutcome)
+	_, err := again(ctx, s, func(now *etcd.Store) (struct{}, error) { return struct{}{}, now.Revoke(ctx, lease) })
+	return err
 }
 
 // MaxTxnOps implements metastore.Store.
