@@ -49,12 +49,11 @@ func (c *copier) carry(o Owned, list []core.Effect) core.Event {
 	}
 	for i, e := range group {
 		err := c.onLog(o, e, checkpointAfter(group[i+1:]))
-		if cuts(e) {
+		if cuts(e) && err != nil {
 			// R20's transaction covers the next try as well: until then nobody reads
 			// what is to go in its leader epoch (R29: serves nothing).
-			if c.owing = err != nil; c.owing {
-				c.hold(o)
-			}
+			c.owing = true
+			c.hold(o)
 		}
 		if err != nil {
 			return core.LogFailed{Ticket: ticket, Reason: reasonOfLog(err), Detail: err.Error()}

@@ -7,8 +7,10 @@ import (
 	"tidemark/internal/core/types"
 )
 
-// fetch asks for the next records.
+// fetch asks for the next records: the logs agree. From here on clients may read
+// what is held, in this leader epoch, so that another cut needs another one (R20).
 func (p *Partition) fetch(own *Own, out *Effects) {
+	p.realignedAt = types.NoLeaderEpoch
 	out.add(Fetch{Ticket: p.ask(fetching), Request: p.follower.Next(&own.Log)})
 }
 

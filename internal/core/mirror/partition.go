@@ -62,7 +62,7 @@ type Partition struct {
 	probes    int              // batches compared so far
 	owesAll   bool             // the first cut is "everything", once the source is known to have it
 
-	realignedAt types.LeaderEpoch // leader epoch of R20's transaction that still covers cuts, -1 if none
+	realignedAt types.LeaderEpoch // leader epoch of R20's transaction that still covers cuts: until the logs agree; -1 if none
 	vouch       vouchFor          // what the source said last when it was asked to vouch
 
 	facts     Facts
