@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -164,7 +165,7 @@ func (d *logDir) readIdentity(cfg *config.Broker) error {
 		return fmt.Errorf("log dir %s: %w", d.path, err)
 	}
 	if !ok {
-		d.id, d.clusterID = freshID(), cfg.ClusterID
+		d.id, d.clusterID = ids.Fresh(), cfg.ClusterID
 		return nil
 	}
 	if m.NodeID != cfg.NodeID {
@@ -176,7 +177,7 @@ func (d *logDir) readIdentity(cfg *config.Broker) error {
 	}
 	d.clusterID, d.id = m.ClusterID, m.DirectoryID
 	if d.id == "" {
-		d.id = freshID()
+		d.id = ids.Fresh()
 	}
 	return nil
 }
@@ -198,7 +199,7 @@ func (b *Broker) settleClusterID() error {
 		return nil // the store knows (adoptCluster)
 	}
 	if b.clusterID == "" {
-		b.clusterID = freshID()
+		b.clusterID = ids.Fresh()
 	}
 	return b.writeIdentity()
 }

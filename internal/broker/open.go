@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
@@ -76,7 +77,7 @@ func (p *Partition) tellRecovery(r log.Recovery) {
 // setAside renames a partition's folder out of the way, <name>.<id><suffix> as
 // Kafka names them, and gives its new path.
 func (d *logDir) setAside(name, suffix string) (string, error) {
-	to := filepath.Join(d.path, name+"."+freshID()+suffix)
+	to := filepath.Join(d.path, name+"."+ids.Fresh()+suffix)
 	if err := d.fs.Rename(filepath.Join(d.path, name), to); err != nil {
 		return "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -79,7 +80,7 @@ func (b *Broker) registerOnce(ctx context.Context) error {
 	}
 	record := meta.BrokerRecord{
 		ID: b.cfg.NodeID, Endpoints: b.addrs, HTTP: b.httpAddr(), Rack: b.cfg.Rack, Roles: []string{"broker", "controller"},
-		DirectoryID: b.directoryID(), Incarnation: freshID(), CleanShutdownEpoch: b.cleanShutdownEpoch(),
+		DirectoryID: b.directoryID(), Incarnation: ids.Fresh(), CleanShutdownEpoch: b.cleanShutdownEpoch(),
 		Software: "tidemark " + b.opts.Version, StartedAt: b.opts.Now(), Draining: b.lease.draining.Load(),
 	}
 	err = b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) { return control.RegisterBroker(i, record, id) })

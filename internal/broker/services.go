@@ -10,6 +10,7 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
@@ -49,7 +50,7 @@ func (b *Broker) adoptCluster(ctx context.Context) error {
 	if kv.ModRevision == 0 {
 		id := b.clusterID
 		if id == "" {
-			id = freshID()
+			id = ids.Fresh()
 		}
 		plan := meta.Plan{Why: "name the store's cluster", If: []meta.Compare{meta.Absent(meta.DefaultClusterKey)}, Then: []meta.Op{meta.Put(meta.DefaultClusterKey, []byte(id))}}
 		if _, err := metastore.Commit(ctx, b.store, plan); err != nil && !errors.Is(err, metastore.ErrRefused) {

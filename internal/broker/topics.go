@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -53,8 +54,8 @@ func (t *topics) Create(ctx context.Context, r api.CreateTopic) (api.CreatedTopi
 func (t *topics) createRequest(r api.CreateTopic, configs map[string]string) (control.CreateTopicRequest, error) {
 	effective := t.b.cfg.Topic(configs)
 	req := control.CreateTopicRequest{
-		Name: r.Name, ID: freshTopicID(), Partitions: r.Partitions, ReplicationFactor: int(r.ReplicationFactor),
-		Configs: configs, MinISR: int(effective.MinInsyncReplicas), Internal: api.IsInternalTopic(r.Name), TimelineID: freshID(),
+		Name: r.Name, ID: ids.FreshTopic(), Partitions: r.Partitions, ReplicationFactor: int(r.ReplicationFactor),
+		Configs: configs, MinISR: int(effective.MinInsyncReplicas), Internal: api.IsInternalTopic(r.Name), TimelineID: ids.Fresh(),
 	}
 	if len(r.Assignments) > 0 {
 		if r.Partitions != -1 || r.ReplicationFactor != -1 {
@@ -139,7 +140,7 @@ func (t *topics) AddPartitions(ctx context.Context, r api.AddPartitions) error {
 		}
 		id = topic.ID
 		return control.CreatePartitions(i, control.CreatePartitionsRequest{
-			Topic: id, Count: r.Count, Assignment: r.Assignments, TimelineID: freshID(),
+			Topic: id, Count: r.Count, Assignment: r.Assignments, TimelineID: ids.Fresh(),
 			MinISR: int(t.b.cfg.Topic(topic.Record.Configs).MinInsyncReplicas),
 		}, t.b.me(), t.b.limits())
 	}

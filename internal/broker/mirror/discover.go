@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -283,12 +284,12 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	}
 	id := t.ID
 	if id.IsZero() {
-		id = freshTopicID()
+		id = ids.FreshTopic()
 	}
 	set := configs.set
 	req := control.CreateTopicRequest{
 		Name: t.Name, ID: id, Partitions: int32(len(t.Partitions)), ReplicationFactor: int(r.settings.Load().ReplicationFactor),
-		Configs: set, MinISR: int(r.m.o.Config.Topic(set).MinInsyncReplicas), TimelineID: freshID(), Mirrors: r.states(len(t.Partitions)),
+		Configs: set, MinISR: int(r.m.o.Config.Topic(set).MinInsyncReplicas), TimelineID: ids.Fresh(), Mirrors: r.states(len(t.Partitions)),
 	}
 	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		return control.CreateTopic(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
@@ -309,7 +310,7 @@ func (r *run) addPartitions(ctx context.Context, here *meta.Topic, t *source.Top
 		}
 		req := control.CreatePartitionsRequest{
 			Topic: here.ID, Count: count, MinISR: int(r.m.o.Config.Topic(now.Record.Configs).MinInsyncReplicas),
-			TimelineID: freshID(), Mirrors: r.states(int(count - now.Record.Partitions)),
+			TimelineID: ids.Fresh(), Mirrors: r.states(int(count - now.Record.Partitions)),
 		}
 		return control.CreatePartitions(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
 	})

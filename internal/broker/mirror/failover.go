@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
@@ -231,7 +232,7 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 	}
 	var out *awaited
 	err := p.part.Do(ctx, func(o Owned) error {
-		done, rev, err := c.promote(o, core.PromoteRequest{TimelineID: freshID(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now()})
+		done, rev, err := c.promote(o, core.PromoteRequest{TimelineID: ids.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now()})
 		if err != nil || done.Outcome == core.AlreadyPromoted {
 			return err
 		}

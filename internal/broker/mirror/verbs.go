@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -68,7 +69,7 @@ func (m *Mirrors) Start(ctx context.Context, name string) error {
 	return m.update(ctx, name, func(rec *meta.MirrorRecord) error {
 		switch rec.Want {
 		case meta.WantCreated:
-			rec.Want, rec.StartID = meta.WantRunning, freshID()
+			rec.Want, rec.StartID = meta.WantRunning, ids.Fresh()
 		case meta.WantPaused:
 			return fmt.Errorf("mirror %s is paused: %w; resume it", name, ErrState)
 		case meta.WantStopped:
