@@ -62,6 +62,7 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 		}
 	}
 	st.Message = failoverMessage(image, e.Record, st.Partitions, time.Since(began))
+	m.log.Info("failed over", "mirror", name, "partitions", len(st.Partitions), "incomplete", len(faults), "says", strings.Join(st.Message, " "))
 	return st, nil
 }
 
