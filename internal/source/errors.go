@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -190,5 +191,19 @@ func ioError(broker, op string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Error{Kind: ErrUnreachable, Broker: broker, Op: op, Sentence: "the broker closed the connection"}
 	}
-	return &Error{Kind: ErrUnreachable, Broker: broker, Op: op, Sentence: "can't be reached", Cause: err}
+	return &Error{Kind: ErrUnreachable, Broker: broker, Op: op, Sentence: "can't be reached", Cause: inWords(err)}
+}
+
+// inWords leaves of a network error what the system said: the broker's address
+// is named beside it.
+func inWords(err error) error {
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		return call.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
 }
