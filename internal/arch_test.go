@@ -29,6 +29,7 @@ var edges = map[string][]string{
 	"internal/demo/...":               {"internal/..."},
 	"internal/cli/...":                {"internal/..."},
 	"internal/compare/...":            {"internal/batch", "internal/core/types"},
+	"internal/history/...":            {"internal/log", "internal/batch", "internal/vfs", "internal/core/types"},
 
 	"internal/net/...":       {"internal/wire", "internal/vfs", "internal/telemetry", "internal/core/types", "internal/assert"},
 	"internal/wire/...":      {"internal/vfs", "internal/core/types", "internal/assert"},

@@ -1,0 +1,124 @@
+// Package history judges what clients of a cluster saw.
+//
+// Clients write down each send, poll and commit of a run in which brokers were
+// killed and frozen; Check, a pure function over that record, finds what a
+// correct cluster never shows: an offset with two values, a value twice, an
+// acknowledged write that is gone, a read of a write that failed, a consumer
+// that jumps or goes back, a committed offset that falls. CompareReplicas reads
+// the replicas' folders and demands that they hold the same bytes. The rules
+// are those of the log workloads of Jepsen and Maelstrom, restated.
+//
+// Values are unique for a whole run. The package knows no client library and
+// no clock, and holds no lock: who records from several goroutines orders the
+// entries. Transactions are judged only as far as aborted reads go.
+//
+// Tests: one history for each rule that breaks it alone, and clean ones
+// (history_test.go); folders with one planted difference of each kind
+// (replicas_test.go).
+package history
+
+import (
+	"fmt"
+
+	"tidemark/internal/core/types"
+)
+
+// Outcome is what the sender of a record knows in the end.
+type Outcome string
+
+// The outcomes of a send.
+const (
+	// Acked: the cluster acknowledged the record, and Send.Offset says where it is.
+	Acked Outcome = "acked"
+	// Unknown: the record may or may not have been written; time-outs and ends of the client are this.
+	Unknown Outcome = "unknown"
+	// Failed: the record was certainly refused, or its transaction aborted; nobody may see it.
+	Failed Outcome = "failed"
+)
+
+// Send is one record of a producer, in the producer's own order.
+type Send struct {
+	Producer  string
+	Partition types.TopicPartition
+	Value     string
+	Outcome   Outcome
+	Offset    types.Offset // with Acked
+}
+
+// Poll is one record that a consumer was given, in the consumer's own order.
+type Poll struct {
+	Consumer string
+	// Assignment counts how often this consumer was given the partition: across
+	// assignments it may go back or ahead, within one it may not.
+	Assignment int
+	Partition  types.TopicPartition
+	Offset     types.Offset
+	Value      string
+}
+
+// Commit is a group's offset that was committed and acknowledged, or, with
+// Listed, that the cluster showed to somebody who asked.
+type Commit struct {
+	Group     string
+	Partition types.TopicPartition
+	Offset    types.Offset
+	Listed    bool
+	// Began and Ended order the calls by one counter of the recorder; an answer
+	// is bound by what had ended before its call began.
+	Began, Ended int64
+}
+
+// History is the record of one run.
+type History struct {
+	Sends   []Send
+	Polls   []Poll
+	Commits []Commit
+	// Final says that, after all faults, every partition was read from its start
+	// to its end; what is missing then is an Unseen finding.
+	Final bool
+}
+
+// Rule names what a finding breaks.
+type Rule string
+
+// The rules.
+const (
+	InconsistentOffset Rule = "inconsistent offset"        // one offset, two values
+	Duplicate          Rule = "duplicate"                  // one value, two offsets
+	LostWrite          Rule = "lost write"                 // acknowledged at or below the highest offset polled, and never polled
+	Unseen             Rule = "unseen"                     // acknowledged above it, and not polled in the final phase either
+	AbortedRead        Rule = "aborted read"               // a poll saw a write that failed
+	PhantomRead        Rule = "phantom read"               // a poll saw a value that nobody sent there
+	NonMonotonicPoll   Rule = "non-monotonic poll"         // within one assignment a consumer went back or saw an offset again
+	PollSkip           Rule = "poll skip"                  // within one assignment a consumer left out an offset that is known to hold a record
+	SendOrder          Rule = "sends out of order"         // one producer's acknowledged offsets fall
+	CommitFalls        Rule = "committed offset goes back" // a group's offset is below one that was acknowledged or listed before
+	ReplicaDiffers     Rule = "replicas differ"            // the same offsets, other bytes
+	ReplicaShort       Rule = "replica ends early"         // a replica lacks what is below the high watermark
+	ReplicaDamaged     Rule = "replica is damaged"         // bytes that are no batch, a bad checksum, files that contradict each other
+)
+
+// Finding is one breach.
+type Finding struct {
+	Rule      Rule
+	Partition types.TopicPartition
+	Offset    types.Offset // where; types.NoOffset if nowhere in particular
+	Text      string
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %s at %d: %s", f.Rule, f.Partition, f.Offset, f.Text)
+}
+
+// Check gives every breach in a history, rule by rule, in a stable order.
+func (h *History) Check() []Finding {
+	c := newChecker(h)
+	c.offsets()
+	c.duplicates()
+	c.reads()
+	c.lost()
+	c.polls()
+	c.sendOrder()
+	c.commits()
+	return c.found
+}
