@@ -153,6 +153,9 @@ func (w *world) sourceCompaction(d dice) string {
 }
 
 func (w *world) recreateTopic(dice) string {
+	if len(w.src.down) == srcReplicas {
+		return "" // nobody could hold it
+	}
 	w.src.createTopic()
 	w.k.probe("source: topic made again")
 	return "the topic is deleted and made again, id " + w.src.topic.String()

@@ -31,7 +31,7 @@ func (c *copier) carry(o Owned, list []core.Effect) core.Event {
 			group, ticket = append(group, e), e.Ticket
 		case core.Propose:
 			if e.Purpose == core.ForRealign {
-				c.realigning = true
+				c.realigning, c.realignTicket = true, e.Ticket
 				c.hold(o)
 			}
 			c.deferred = append(c.deferred, proposal{e, c.revision})

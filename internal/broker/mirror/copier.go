@@ -50,6 +50,7 @@ type copier struct {
 	// transaction to the end of the cut, also if the first tries fail (owing), and
 	// until group offsets follow a cut.
 	holding, realigning, owing, lowering bool
+	realignTicket                        core.Ticket // of R20's transaction proposed last
 
 	lowerTo types.Offset // where the last cut of this step left the log end
 	lower   bool         // this step has cut: group offsets are to follow
@@ -198,7 +199,7 @@ func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
 		c.feed(o, core.RecordShown{Record: rec, Leading: c.leading, AllFetched: all || len(rec.ISR) == 1})
 	}
 	if ev != nil {
-		if p, ok := ev.(core.Proposed); ok {
+		if p, ok := ev.(core.Proposed); ok && p.Ticket == c.realignTicket { // not an earlier one's, come late
 			c.owing = c.owing || c.realigning && p.Applied
 			c.realigning = false // the machine asks again if it must
 		}
