@@ -156,7 +156,7 @@ func (p *Partition) proposeJoin() {
 			p.leader.SetBroker(id, p.env.peer(id))
 		}
 	}
-	p.propose(p.leader.Join())
+	p.propose(p.leader.Join(p.env.ticks()))
 }
 
 // proposePause is the time between two attempts of a change whose outcome is not known.
@@ -171,7 +171,7 @@ func (p *Partition) propose(c *replica.ISRChange) {
 	}
 	// Invariant I-213: at most one change of the ISR is under way, and it is the leader's pending one.
 	assert.That(p.leader.Pending() == c, "I-213: %s proposes an ISR beside the pending one", p.tp)
-	p.env.logger.Debug("ISR change", "partition", p.tp.String(), "from", p.record.ISRIDs(), "to", c.ISR)
+	p.env.logger.Info("ISR change proposed", "partition", p.tp.String(), "from", p.record.ISRIDs(), "to", c.ISR)
 	from := p.revision
 	p.env.background.Go(func() {
 		for {

@@ -78,8 +78,8 @@ func TestMinISRStopsTheMark(t *testing.T) {
 	c := harness.StartCluster(t, 3, harness.WithSetting("replica.lag.time.max.ms", "300"))
 	c.CreateTopic(t, "orders", three, map[string]string{"min.insync.replicas": "2"})
 	c.ProduceAll(t, "orders", kgo.AllISRAcks(), "a")
-	c.Gates.HoldRequests(2, 1)
-	c.Gates.HoldRequests(3, 1)
+	c.Gates.Hold(2, 1)
+	c.Gates.Hold(3, 1)
 	c.ProduceAll(t, "orders", kgo.LeaderAck(), "b")
 	r := c.AwaitISR(t, "orders", 1)
 	if elr := r.ELRIDs(); len(elr) == 0 || len(elr) > 2 {
@@ -89,7 +89,7 @@ func TestMinISRStopsTheMark(t *testing.T) {
 	if hw := markOf(t, c.Nodes[1], "orders"); hw != 1 {
 		t.Errorf("high watermark %d with the leader alone, want 1", hw)
 	}
-	client := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RecordRetries(0))
+	client := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RecordRetries(0), kgo.DisableIdempotentWrite())
 	err := client.ProduceSync(harness.Context(t), &kgo.Record{Topic: "orders", Value: []byte("d")}).FirstErr()
 	if !errors.Is(err, kerr.NotEnoughReplicas) {
 		t.Errorf("acks=all with the leader alone: %v", err)
@@ -162,7 +162,7 @@ func TestARebootedReplicaIsNotItsOldSelf(t *testing.T) {
 	})
 	c.Restart(t, 2)
 	harness.Eventually(t, "the join is on its way", func() bool { return kept() > 0 })
-	c.Gates.HoldRequests(2, 1)
+	c.Gates.Hold(2, 1)
 	crash(t, c.Nodes[2], "orders")
 	c.Restart(t, 2)
 	let()

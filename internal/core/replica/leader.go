@@ -311,13 +311,15 @@ func (l *Leader) StillCaughtUp(now types.Millis) {
 }
 
 // Join proposes the first follower outside the ISR that may join, after
-// something other than its fetch has changed; nil if none may, or a change is under way.
-func (l *Leader) Join() *ISRChange {
+// something other than its fetch has changed; nil if none may, or a change is under
+// way. Who would leave again for being late is not among them: below min ISR the
+// high watermark stands, and one who fetches no more stays at it.
+func (l *Leader) Join(now types.Millis) *ISRChange {
 	if !l.leads {
 		return nil
 	}
 	for _, id := range l.replicas {
-		if id == l.local {
+		if p := l.followers[id]; p == nil || l.isLate(p, now) {
 			continue
 		}
 		if change := l.proposeJoin(id); change != nil {
@@ -353,13 +355,18 @@ func (l *Leader) Shrink(now types.Millis) *ISRChange {
 	}
 	late := func(m meta.ISRMember) bool {
 		p := l.followers[m.ID]
-		return m.ID != l.local && p != nil && p.logEnd != l.logEnd && now-p.caughtUpAt > l.lagMax
+		return m.ID != l.local && p != nil && l.isLate(p, now)
 	}
 	if !slices.ContainsFunc(l.isr, late) {
 		return nil
 	}
 	l.pending = &ISRChange{ISR: slices.DeleteFunc(slices.Clone(l.isr), late)}
 	return l.pending
+}
+
+// isLate reports whether a follower lacks something and has for longer than the lag time.
+func (l *Leader) isLate(p *progress, now types.Millis) bool {
+	return p.logEnd != l.logEnd && now-p.caughtUpAt > l.lagMax
 }
 
 // ISRCommitted takes the answer that a proposed change is in force. It is dropped

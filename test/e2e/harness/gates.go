@@ -22,6 +22,7 @@ type pair struct{ follower, leader types.BrokerID }
 type gate struct {
 	mu                sync.Mutex // guards the following
 	requests, answers chan struct{}
+	asked             int // writes since the last hold of answers
 }
 
 // open is a gate's channel when everything passes.
@@ -58,7 +59,22 @@ func (g *Gates) HoldAnswers(follower, leader types.BrokerID) {
 	defer one.mu.Unlock()
 	if one.answers == open {
 		one.answers = make(chan struct{})
+		one.asked = 0
 	}
+}
+
+// Asked counts what a follower has sent to a leader since its answers are held.
+func (g *Gates) Asked(follower, leader types.BrokerID) int {
+	one := g.of(follower, leader)
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.asked
+}
+
+// Hold keeps back both. A fetch that waits at the leader is answered late then.
+func (g *Gates) Hold(follower, leader types.BrokerID) {
+	g.HoldRequests(follower, leader)
+	g.HoldAnswers(follower, leader)
 }
 
 // Release lets everything through again, what was kept first.
@@ -91,6 +107,9 @@ type gatedConn struct {
 	gate   func() *gate
 	once   sync.Once
 	closed chan struct{}
+
+	mu   sync.Mutex // guards the following
+	kept []byte     // requests for later
 }
 
 // Read implements net.Conn.
@@ -107,17 +126,36 @@ func (c *gatedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. What is kept back is written later, so that the
+// writer goes on as with a network that loses packets.
 func (c *gatedConn) Write(b []byte) (int, error) {
 	g := c.gate()
 	g.mu.Lock()
 	requests := g.requests
+	g.asked++
 	g.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if requests == open && len(c.kept) == 0 {
+		return c.Conn.Write(b)
+	}
+	if len(c.kept) == 0 {
+		go c.writeLater(requests)
+	}
+	c.kept = append(c.kept, b...)
+	return len(b), nil
+}
+
+func (c *gatedConn) writeLater(requests <-chan struct{}) {
 	select {
 	case <-requests:
 	case <-c.closed:
+		return
 	}
-	return c.Conn.Write(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, _ = c.Conn.Write(c.kept) // its reader sees a connection that fails
+	c.kept = nil
 }
 
 // Close implements net.Conn.
