@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 )
 
@@ -30,13 +29,20 @@ func Dir(t testing.TB) string {
 	return copyDir()
 }
 
-// root is the repository, from this file's place.
+// root is the repository: the nearest folder above the test's own with a go.mod.
 func root() string {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		panic("vectors: no caller information")
+	dir, err := os.Getwd()
+	if err != nil {
+		panic("vectors: no working directory: " + err.Error())
 	}
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+			return at
+		}
+		if at == filepath.Dir(at) {
+			panic("vectors: no go.mod above " + dir)
+		}
+	}
 }
 
 func sharedDir() string { return filepath.Join(root(), "..", "shared", "vectors") }
