@@ -107,11 +107,13 @@ func (c *copier) onLog(o Owned, e core.Effect, checkpoint []byte) error {
 			reason.LeaderHighWatermark = e.At
 		}
 		r, err := o.Log().Cut(e.At, reason)
+		o.Refresh() // before an append: followers' positions are lowered with the log (R1)
 		c.tellCut(o, before, r, reason.Cause, err)
 		return err
 	case core.Restart:
 		reason := log.CutReason{Cause: log.Cause(e.Cause), Note: "mirror " + c.run.name + ": whole log", LeaderHighWatermark: types.NoOffset}
 		r, err := o.Log().Restart(e.At, reason)
+		o.Refresh()
 		c.tellCut(o, before, r, reason.Cause, err)
 		return err
 	case core.RaiseLogStart:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"sync/atomic"
+	"time"
 
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
@@ -31,6 +32,8 @@ type copier struct {
 	seen    atomic.Pointer[seenRange]
 	// halted: a failover has taken over; events are dropped.
 	halted atomic.Bool
+	// looking: a look for what the followers have fetched is due.
+	looking atomic.Bool
 	// gone counts the looks at the source in a row that did not show the topic; the look-up's alone.
 	gone int
 
@@ -198,6 +201,9 @@ func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
 		c.revision, c.leading, c.allFetched = rev, o.Leading(), all
 		c.feed(o, core.RecordShown{Record: rec, Leading: c.leading, AllFetched: all || len(rec.ISR) == 1})
 	}
+	if c.leading && !c.allFetched && len(rec.ISR) > 1 && c.run.ctx != nil && c.looking.CompareAndSwap(false, true) {
+		c.run.after(fetchedLook, func() { c.looking.Store(false); c.step(nil, nil) })
+	}
 	if ev != nil {
 		if p, ok := ev.(core.Proposed); ok && p.Ticket == c.realignTicket { // not an earlier one's, come late
 			c.owing = c.owing || c.realigning && p.Applied
@@ -211,6 +217,10 @@ func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
 	c.status.Store(&shown{Status: c.machine.Status(c.now(), &own), at: c.now()})
 	return c.deferred
 }
+
+// fetchedLook is how often a leader whose in-sync replicas have not all fetched
+// looks for it: LOG_ALIGNMENT waits for them (DESIGN §6.2).
+const fetchedLook = 100 * time.Millisecond
 
 // setPolicy tells the machine what has changed in the mirror's settings or the topic's configs.
 func (c *copier) setPolicy(topic config.Topic) {
