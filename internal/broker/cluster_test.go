@@ -321,6 +321,7 @@ func TestReassignment(t *testing.T) {
 		id := f.create(name, oneOf(1))
 		p := mustPartition(t, f.nodes[1].Broker, name, 0)
 		mustAppend(t, p, "x")
+		eventually(t, "the third node knows the topic", func() bool { _, ok := f.nodes[3].Image().Topic(id); return ok })
 		errs := (&elections{f.nodes[3].Broker}).Reassign(testContext(t), []api.Reassignment{{Partition: meta.PartitionID{Topic: id}, Replicas: []types.BrokerID{2}}})
 		if errs[0] != nil {
 			t.Fatal(errs[0])

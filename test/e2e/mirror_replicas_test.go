@@ -55,7 +55,7 @@ func TestAMirrorWithThreeReplicas(t *testing.T) {
 		}
 	}
 	c.AwaitEqual(t, "t", left...)
-	if _, err := c.Any().Mirrors().Failover(harness.Context(t), "m", nil); err != nil {
+	if _, err := leaderOf().Mirrors().Failover(harness.Context(t), "m", nil); err != nil {
 		t.Fatal(err)
 	}
 	c.ProduceAll(t, "t", kgo.AllISRAcks(), "after the failover")
