@@ -106,9 +106,14 @@ func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Ver
 func (p *Partition) accepted(own *Own, ev Fetched, v replica.Verdict) {
 	p.realignedAt, p.vouch = types.NoLeaderEpoch, vouchFor{}
 	p.copied, p.facts.Copied, p.givenUp = true, true, givenUp{}
-	p.attempt, p.trouble, p.contradictions = 0, trouble{}, 0
+	p.trouble, p.contradictions = trouble{}, 0
+	end := own.LogEnd
 	if v.Append > 0 {
-		p.lag.copied(ev.Bytes, int64(ev.Reply.Batches[v.Append-1].Next-own.LogEnd))
+		end, p.rounds.copied = ev.Reply.Batches[v.Append-1].Next, true
+		p.lag.copied(ev.Bytes, int64(end-own.LogEnd))
+	}
+	if p.rounds.mayForgetAttempts(end) {
+		p.attempt = 0
 	}
 }
 

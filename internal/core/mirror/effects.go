@@ -224,19 +224,23 @@ const (
 	OtherCluster         Reason = "OTHER_CLUSTER"
 	SourceRewritten      Reason = "SOURCE_REWRITTEN"
 	SourceEpochRegressed Reason = "SOURCE_EPOCH_REGRESSED"
-	SourceGap            Reason = "SOURCE_GAP"
-	SourceTopicGone      Reason = "SOURCE_TOPIC_GONE"
-	UnrelatedLogs        Reason = "UNRELATED_LOGS"
-	AheadOfSource        Reason = "AHEAD_OF_SOURCE"
-	PlanRequired         Reason = "PLAN_REQUIRED"
-	MirrorLoop           Reason = "MIRROR_LOOP"
-	VaultFull            Reason = "VAULT_FULL"
-	MetadataWentBack     Reason = "METADATA_WENT_BACK"
-	TimelineUnknown      Reason = "TIMELINE_UNKNOWN"
-	StaleRequest         Reason = "STALE_REQUEST"
-	NotPromoted          Reason = "NOT_PROMOTED"
-	NotMirror            Reason = "NOT_A_MIRROR"
-	FirstCutOwed         Reason = "FIRST_CUT_OWED"
+	// SourceInconsistent: what the source's leader says of its epochs contradicts
+	// the batches that it gives, and it insists. Nothing is cut any more until it
+	// no longer does, or another leader epoch begins there.
+	SourceInconsistent Reason = "SOURCE_INCONSISTENT"
+	SourceGap          Reason = "SOURCE_GAP"
+	SourceTopicGone    Reason = "SOURCE_TOPIC_GONE"
+	UnrelatedLogs      Reason = "UNRELATED_LOGS"
+	AheadOfSource      Reason = "AHEAD_OF_SOURCE"
+	PlanRequired       Reason = "PLAN_REQUIRED"
+	MirrorLoop         Reason = "MIRROR_LOOP"
+	VaultFull          Reason = "VAULT_FULL"
+	MetadataWentBack   Reason = "METADATA_WENT_BACK"
+	TimelineUnknown    Reason = "TIMELINE_UNKNOWN"
+	StaleRequest       Reason = "STALE_REQUEST"
+	NotPromoted        Reason = "NOT_PROMOTED"
+	NotMirror          Reason = "NOT_A_MIRROR"
+	FirstCutOwed       Reason = "FIRST_CUT_OWED"
 )
 
 // BackoffMax is the longest wait before the given attempt (1 is the first

@@ -12,7 +12,7 @@ import (
 // away, every partition has one.
 func (r Reason) isLasting() bool {
 	switch r {
-	case TopicIDMismatch, OtherCluster, SourceRewritten, SourceEpochRegressed, SourceGap, SourceTopicGone, UnrelatedLogs,
+	case TopicIDMismatch, OtherCluster, SourceRewritten, SourceEpochRegressed, SourceInconsistent, SourceGap, SourceTopicGone, UnrelatedLogs,
 		AheadOfSource, PlanRequired, MirrorLoop, VaultFull, TimelineUnknown, SourceTooOld:
 		return true
 	}

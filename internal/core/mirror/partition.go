@@ -77,6 +77,8 @@ type Partition struct {
 	// regressed and contradictions count in a row what a source must insist on
 	// before it is believed (R26).
 	regressed, contradictions int
+	rounds                    rounds
+	doubting                  bool // the probe on its way is breakCircle's
 }
 
 // vouchFor is an answer to AskVouch, for the log end that it was asked for.
@@ -231,7 +233,7 @@ func sameSession(a, b *meta.PartitionRecord) bool {
 // loadFacts takes over what the record knows of the source.
 func (p *Partition) loadFacts() {
 	p.facts = Facts{LeaderEpoch: types.NoLeaderEpoch, Start: types.NoOffset, End: types.NoOffset, SeenAt: types.NoTimestamp}
-	p.lag, p.copied, p.givenUp, p.realignedAt = lagBook{}, false, givenUp{}, types.NoLeaderEpoch
+	p.lag, p.copied, p.givenUp, p.realignedAt, p.rounds = lagBook{}, false, givenUp{}, types.NoLeaderEpoch, rounds{}
 	if p.rec != nil && p.rec.Mirror != nil {
 		m := p.rec.Mirror
 		p.facts = Facts{LeaderEpoch: m.SourceEpochMax, Start: m.SourceStart, End: m.SourceEnd, SeenAt: m.SourceSeenAt, Copied: m.Copied}
@@ -256,7 +258,7 @@ func (p *Partition) endSession(out *Effects) {
 		p.follower.End()
 		out.add(StopFetching{})
 	}
-	p.hasSource, p.restart, p.probed, p.list, p.vouch = false, false, false, nil, vouchFor{}
+	p.hasSource, p.restart, p.probed, p.doubting, p.list, p.vouch = false, false, false, false, nil, vouchFor{}
 }
 
 // begin goes on from whatever the record says: first cut, adoption, alignment, session.

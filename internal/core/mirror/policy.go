@@ -47,4 +47,5 @@ type Rules struct {
 	NoEpochMemory bool // R26: a lower source epoch is believed
 	NoGapCheck    bool // R28
 	NoConsent     bool // R24: no plan is asked for
+	NoRounds      bool // R20: a source that contradicts itself is followed for ever
 }

@@ -65,6 +65,8 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) error {
 			keep = append(keep, a.Vals...)
 		}
 		w.compact(keep)
+	case "history":
+		w.setHistory(t, d)
 	case "show":
 		w.show()
 	case "settle":
@@ -91,6 +93,21 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) error {
 		w.printState()
 	}
 	return nil
+}
+
+// setHistory makes the source's history another one than its records imply.
+func (w *world) setHistory(t *testing.T, d *datadriven.TestData) {
+	w.source.History.Clear()
+	for line := range strings.Lines(d.Input) {
+		var e types.LeaderEpoch
+		var start types.Offset
+		if _, err := fmt.Sscan(line, (*int32)(&e), (*int64)(&start)); err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		if _, err := w.source.History.Assign(e, start); err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+	}
 }
 
 func (w *world) settleCommand(d *datadriven.TestData) error {
@@ -126,6 +143,10 @@ func (w *world) setSource(t *testing.T, d *datadriven.TestData) {
 	}
 	if d.HasArg("mirror") {
 		w.source.isMirror = true
+	}
+	var gone int
+	if d.MaybeScanArgs(t, "gone", &gone); gone > 0 { // its leader loses a tail in its epoch
+		w.source.Cut(types.Offset(gone))
 	}
 	var path string
 	if d.MaybeScanArgs(t, "path", &path); path != "" {

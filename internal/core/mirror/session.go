@@ -289,6 +289,10 @@ func (p *Partition) insist(atFirst Reason, why string, out *Effects) {
 }
 
 func (p *Partition) probedBatch(own *Own, ev Probed, out *Effects) {
+	if p.doubting {
+		p.doubted(own, ev.Result, out)
+		return
+	}
 	if ev.Result == ProbeDifferent {
 		p.failWith(trouble{reason: SourceRewritten, detail: fmt.Sprintf("the batch at %d-%d differs from the source's although the epochs agree", ev.Base, ev.Last)}, out)
 		return
@@ -312,11 +316,15 @@ func (p *Partition) agreed(own *Own, out *Effects) {
 
 // cutNow makes the second cut or the restart, after R20's transaction.
 func (p *Partition) cutNow(own *Own, out *Effects) {
+	if p.breakCircle(own, out) {
+		return
+	}
 	if !p.policy.Rules.NoRealign && !p.isRealigned() {
 		p.propose(ForRealign, realign(p.rec, p.policy), out)
 		return
 	}
 	p.follower.SetRealigned()
+	p.rounds.cutting(p.source.LeaderEpoch, p.cutAt(), own.LogEnd)
 	t := p.ask(cutting)
 	if p.restart {
 		out.add(Restart{Ticket: t, At: p.restartAt, Cause: CauseRestart})
