@@ -118,8 +118,6 @@ type Replica struct {
 	FetchResponseMaxBytes int32
 	FetchBackoffMs        types.Millis
 	SocketTimeoutMs       types.Millis
-	// Selector is the class name of Kafka's that stands for a choice; empty: leaders serve all reads.
-	Selector string
 }
 
 // Group holds the settings of the group coordinators (classic and KIP-848).

@@ -1,8 +1,5 @@
 package config
 
-// RackAwareSelector is Kafka's class whose name asks for reads by rack (KIP-392).
-const RackAwareSelector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
 // keysReplica lists what brokers of a cluster copy from each other with.
 func keysReplica() []key {
 	return []key{
@@ -20,7 +17,5 @@ func keysReplica() []key {
 			doc: "Longest pause after a fetch that failed; the first ones are shorter."},
 		{name: "replica.socket.timeout.ms", def: "30000", rule: longs(100), bind: func(b *Broker) any { return &b.Replica.SocketTimeoutMs },
 			doc: "How long a follower waits for an answer beyond the fetch's own wait."},
-		{name: "replica.selector.class", def: "", rule: words("", RackAwareSelector), bind: func(b *Broker) any { return &b.Replica.Selector },
-			doc: "The rack-aware selector lets consumers that name their rack read from a follower there (KIP-392); empty: leaders serve all reads."},
 	}
 }

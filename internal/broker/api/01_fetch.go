@@ -27,6 +27,8 @@ import (
 //   - Records go from file to socket: the answer holds pieces of segment files.
 //   - Fetch sessions (KIP-227): see fetch_session.go. In a session only what
 //     changed is looked at and answered.
+//   - A replica reads up to the log end; its fetch, unless answered with an error or
+//     a divergence, proves its position (R14).
 //   - No records are ever given to a replica that isn't assigned to the partition.
 //
 // Versions

@@ -146,6 +146,9 @@ func (f *fetcher) wish(tp types.TopicPartition, w *Want) {
 			next.bytesMax, next.fails = before.bytesMax, before.fails
 		}
 	}
+	if !w.Later {
+		next.fails = 0 // the last answer was of use
+	}
 	switch {
 	case w.Later:
 		if old != nil {
@@ -241,7 +244,6 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 			outOfRange = append(outOfRange, w)
 		case f.tooLarge(w, p):
 		default:
-			w.fails = 0
 			hand(w, answerOf(w, p))
 		}
 	}
