@@ -85,10 +85,11 @@ func (p *Partition) failCircle(own *Own, out *Effects) {
 		p.rounds.n, p.source.LeaderEpoch, own.LogEnd, asks)}, out)
 }
 
-// doubted goes on after breakCircle's question.
+// doubted goes on after breakCircle's question. That a compacted topic lacks the
+// batch says nothing; then another leader epoch at the source must come.
 func (p *Partition) doubted(own *Own, r ProbeResult, out *Effects) {
 	p.doubting = false
-	if r == ProbeSame {
+	if r == ProbeSame || r == ProbeMissing && p.policy.Compacted {
 		p.failCircle(own, out)
 		return
 	}
