@@ -21,18 +21,23 @@ import (
 //
 // Recovery tells what was wrong. An error means that the folder can't be used:
 // an I/O error, another topic's folder (ErrTopicID), or a *CorruptError by name.
+// It is ErrOffline if a write or a sync failed: that is final for the log dir
+// (DESIGN §3), not for this log alone. A full disk, a folder that may not be
+// written, and whatever can't be read are this log's trouble.
 func Open(o Options) (*Log, Recovery, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Log{fs: o.FS, dir: o.Dir, o: o, cfg: o.Config.withDefaults(), log: o.Logger, history: &epoch.History{}}
+	noting := &openFS{FS: o.FS}
+	l := &Log{fs: noting, dir: o.Dir, o: o, cfg: o.Config.withDefaults(), log: o.Logger, history: &epoch.History{}}
 	p := opening{l: l, r: Recovery{Clean: o.CleanShutdown}}
 	if err := p.run(); err != nil {
 		for _, s := range l.segs {
 			s.closeFiles()
 		}
-		return nil, p.r, fmt.Errorf("open log %s: %w", o.Dir, err)
+		return nil, p.r, fmt.Errorf("open log %s: %w", o.Dir, noting.final(err))
 	}
+	noting.done(l)
 	return l, p.r, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"syscall"
 	"time"
@@ -100,6 +101,18 @@ var ErrLocked = errors.New("locked by another process")
 // IsNoSpace reports whether err says that the disk, or a quota on it, is full.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// IsDiskFault reports whether an operation that changes the disk failed so that
+// nobody knows what is on it now. No room, no permission, no file handle left,
+// and a name that is there or isn't, leave everything as it was.
+func IsDiskFault(err error) bool {
+	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, known) {
+			return false
+		}
+	}
+	return err != nil && !IsNoSpace(err)
 }
 
 // TempSuffix ends the names of files that WriteAtomic has not renamed yet. Such
