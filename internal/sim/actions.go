@@ -208,6 +208,25 @@ func (w *world) sourceRewrites(d dice) string {
 	return fmt.Sprintf("%s rewrites its last %d batches, from %d on", p.who(), n, old[0].base)
 }
 
+// sourceContradicts leaves a leader with an entry of an election in which it
+// wrote nothing, in place of the epoch in which its last records were written (KAFKA-10706).
+func (w *world) sourceContradicts(d dice) string {
+	p := w.anyPart(d)
+	r := p.lead()
+	if r == nil || len(r.batches) == 0 || len(r.history) < 2 {
+		return ""
+	}
+	p.elect(p.leader, false)
+	n := len(r.history)
+	own := r.history[n-1]
+	own.start = r.history[n-2].start
+	r.history = append(r.history[:n-2:n-2], own)
+	p.contradicts = true
+	p.wake()
+	w.k.probe("source: contradicts its batches")
+	return fmt.Sprintf("%s: broker %d says that epoch %d began at %d, its records go up to %d", p.who(), p.leader, own.epoch, own.start, r.end)
+}
+
 func (w *world) cutLink(d dice) string {
 	far := pick(d, "source", "source", "store")
 	there, back := d.chance(0.8), d.chance(0.8)

@@ -58,6 +58,9 @@ func (k *checker) stepped(c *copyPart, before log.View, cut bool, ev core.Event,
 	s := k.of(c)
 	if cut || v.LogEnd < s.end || v.LogStart != s.start || v.LogEnd > s.end {
 		k.reread(c, s, v, cut, ev)
+		if p := k.w.sourcePart(c.id.Number); v.LogEnd < before.LogEnd && s.circle.cut(c.n.life, p.epoch, v.LogEnd) > circlesMost {
+			k.fail("NoCircles", "%s: cut back to %d again and again while the source's leader epoch is %d", c.tp, v.LogEnd, p.epoch)
+		}
 		if f, isFetched := ev.(core.Fetched); isFetched && from != nil && !from.damaged && v.LogEnd > before.LogEnd {
 			k.logMatching(c, s, before, f)
 		}

@@ -48,6 +48,8 @@ func Mutations() []*Mutation {
 		{Name: "history-not-cut", Profile: "divergence", Rule: "R1: the history is not cut with the log", Finds: []string{"EpochHistory", "PANIC"}, Log: log.Rules{CutKeepsHistory: true}},
 		{Name: "vault-late", Profile: "divergence", Rule: "R1: the vault is written after the cut", Finds: []string{"VaultComplete"}, VaultLate: true},
 		{Name: "no-vault", Profile: "divergence", Rule: "R1: what a cut removes is not kept", Finds: []string{"VaultComplete"}, NoVault: true},
+		{Name: "no-rounds", Profile: "contradiction", Rule: "R20: a source that contradicts its own batches is followed in circles", Finds: []string{"NoCircles"},
+			Mirror: mirror.Rules{Core: core.Rules{NoRounds: true}}},
 		{Name: "promote-again", Rule: "R23: a late retry promotes once more", Finds: []string{"PromotedOnce"}, PromoteAgain: true, adjust: with("failover", 1.5)},
 	}
 	slices.SortFunc(list, func(a, b *Mutation) int { return cmp.Compare(a.Name, b.Name) })

@@ -56,6 +56,10 @@ var profiles = map[string]func(*Options){
 		o.SlowReplica, o.PowerLoss, o.FlushEvery = 0.6, 0.5, 50*time.Millisecond
 		o.Rates = map[string]float64{"produce": 120, "elect": 5, "elect-unclean": 20, "retain": 3, "crash-in-write": 15, "crash": 2, "disk-error": 1}
 	},
+	// contradiction has a source whose leaders' epoch histories contradict their batches.
+	"contradiction": func(o *Options) {
+		o.Rates = map[string]float64{"produce": 20, "elect": 2, "elect-unclean": 1, "contradict": 6, "crash": 1, "cut-link": 1}
+	},
 	// elections has a source that elects all the time, and little else.
 	"elections": func(o *Options) {
 		o.Rates = map[string]float64{"produce": 90, "elect": 15, "elect-unclean": 10, "source-down": 2, "retain": 1}

@@ -53,6 +53,7 @@ func init() {
 		{"failover", 0.4, (*world).failover},
 		{"write-here", 12, (*world).writeHere},
 		{"purge-vault", 1, (*world).purgeVault},
+		{"contradict", 0, (*world).sourceContradicts}, // of a profile of its own
 	}
 }
 

@@ -147,6 +147,9 @@ func (w *world) heal() {
 			if r.broker != p.leader {
 				r.leads = -1
 			}
+			if p.contradicts {
+				r.mend()
+			}
 		}
 		p.replicate()
 	}

@@ -28,6 +28,29 @@ type shadow struct {
 	own map[types.Offset][]byte
 	// promotedEpoch is the lowest epoch of a promotion that was computed, -1 before.
 	promotedEpoch types.LeaderEpoch
+	circle        circle
+}
+
+// circle counts cuts that come again: in one process, in one leader epoch of the
+// source, at the offset of the last one or below. A leader's log only grows.
+type circle struct {
+	life, n int
+	epoch   types.LeaderEpoch
+	at      types.Offset
+}
+
+// circlesMost is how often a cut may come again. The copier stops at the third;
+// each later one would come after a backoff.
+const circlesMost = 6
+
+// cut takes note of a cut and reports how often it has come.
+func (c *circle) cut(life int, epoch types.LeaderEpoch, at types.Offset) int {
+	if life != c.life || epoch != c.epoch || at > c.at {
+		*c = circle{life: life, epoch: epoch}
+	}
+	c.at = at
+	c.n++
+	return c.n
 }
 
 // shadowBatch is one batch of the log.

@@ -123,6 +123,8 @@ type srcPartition struct {
 	// rewritten: batches were replaced behind the replicas' backs; what retention
 	// would then hide can't be found by anybody.
 	rewritten bool
+	// contradicts: a replica's history is not the one that its batches imply.
+	contradicts bool
 }
 
 const srcReplicas = 3
@@ -222,6 +224,26 @@ func (r *srcReplica) assign(e types.LeaderEpoch, start types.Offset) {
 		r.history = r.history[:n-1]
 	}
 	r.history = append(r.history, epochStart{e, start})
+}
+
+// mend makes the history the one that the batches imply, with the entry of the
+// epoch that it leads.
+func (r *srcReplica) mend() {
+	first := r.start
+	if len(r.history) > 0 {
+		first = min(first, r.history[0].start)
+	}
+	r.history = nil
+	next := max(first, r.start)
+	for _, b := range r.batches {
+		if n := len(r.history); n == 0 || r.history[n-1].epoch < b.epoch {
+			r.history = append(r.history, epochStart{b.epoch, next})
+		}
+		next = b.next
+	}
+	if r.leads >= 0 && (len(r.history) == 0 || r.history[len(r.history)-1].epoch < r.leads) {
+		r.assign(r.leads, r.end)
+	}
 }
 
 // append writes one batch at the leader.
