@@ -94,6 +94,7 @@ type Session struct {
 	lane   purpose
 	// replica is nil for a consumer's session.
 	replica *Replica
+	said    types.BrokerEpoch // the replica's registration, as the session's last request named it
 
 	id    int32
 	epoch int32 // 0: the next request is full and opens a session
@@ -275,6 +276,7 @@ func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer,
 
 // request builds a full request (epoch 0) or an incremental one with what has changed.
 func (s *Session) request(version int16, lim FetchLimits) (*kmsg.FetchRequest, []types.TopicPartition) {
+	s.renew()
 	req := kmsg.NewPtrFetchRequest()
 	req.SetVersion(version)
 	req.ReplicaID = -1
@@ -317,6 +319,19 @@ func (s *Session) request(version int16, lim FetchLimits) (*kmsg.FetchRequest, [
 	return req, asked
 }
 
+// renew opens the session anew when the replica has registered anew. A leader
+// looks at an idle partition when it is asked for, and not with each request of a
+// session: it would go on counting it in the registration of the first one, in
+// which it can't join the ISR (KIP-903).
+func (s *Session) renew() {
+	if s.replica == nil {
+		return
+	}
+	if now := s.replica.Epoch(); now != s.said {
+		s.said, s.epoch = now, 0
+	}
+}
+
 // identify says which replica fetches, if one does: in a field of its own from version 15 on.
 func (s *Session) identify(req *kmsg.FetchRequest) {
 	if s.replica == nil {
@@ -324,7 +339,7 @@ func (s *Session) identify(req *kmsg.FetchRequest) {
 	}
 	req.ReplicaID = int32(s.replica.ID)
 	if req.Version >= 15 {
-		req.ReplicaState.ID, req.ReplicaState.Epoch = int32(s.replica.ID), int64(s.replica.Epoch())
+		req.ReplicaState.ID, req.ReplicaState.Epoch = int32(s.replica.ID), int64(s.said)
 	}
 }
 
