@@ -10,7 +10,7 @@ export GOFLAGS := -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZ_PACKAGES := $(shell grep -rl --include=*_test.go '^func Fuzz' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
-.PHONY: all help build demo test race fuzz bench bench-mirror kafka ci fmt-check vet lint vectors
+.PHONY: all help build demo test race fuzz bench bench-mirror kafka chaos ci fmt-check vet lint vectors
 all: fmt-check vet lint test
 
 help: ## this list
@@ -46,12 +46,16 @@ kafka: $(BIN) ## tests against a real Apache Kafka (needs JDK 17 and Maven; jars
 	test/kafka/fetch-kafka .cache/kafka
 	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_BIN=$(CURDIR)/$(BIN) $(GO) test -tags kafka -count=1 -timeout 25m ./test/kafka/...
 
+chaos: $(BIN) ## three brokers killed and frozen under load for T (default 60s; 10m, 1h), SEED repeats the faults
+	TIDEMARK_BIN=$(CURDIR)/$(BIN) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaos/
+
 fmt-check:
 	@out=$$(gofmt -l cmd internal test); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags kafka ./test/kafka/...
+	$(GO) vet -tags chaos ./test/chaos/...
 
 lint: ## staticcheck, pinned in tools/go.mod
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...

@@ -1,0 +1,91 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"encoding/json"
+	"os"
+	"sync"
+
+	"tidemark/internal/core/types"
+	"tidemark/internal/history"
+)
+
+// recorder orders what all clients write down.
+type recorder struct {
+	mu    sync.Mutex
+	h     history.History
+	clock int64
+	acked map[types.TopicPartition]int
+	errs  map[string]int // what clients gave up with, by client
+}
+
+func newRecorder() *recorder {
+	return &recorder{acked: map[types.TopicPartition]int{}, errs: map[string]int{}}
+}
+
+// sending notes a record before it is handed to the client, and gives the index for outcome.
+func (r *recorder) sending(producer string, tp types.TopicPartition, value string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.h.Sends = append(r.h.Sends, history.Send{Producer: producer, Partition: tp, Value: value, Outcome: history.Unknown})
+	return len(r.h.Sends) - 1
+}
+
+// ackedAt notes that a send was acknowledged; without it its outcome is unknown.
+func (r *recorder) ackedAt(send int, at int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := &r.h.Sends[send]
+	s.Outcome, s.Offset = history.Acked, types.Offset(at)
+	r.acked[s.Partition]++
+}
+
+// failed counts a send that its client gave up; whether it was written is unknown.
+func (r *recorder) failed(producer string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs[producer+": "+err.Error()]++
+}
+
+func (r *recorder) polled(p history.Poll) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.h.Polls = append(r.h.Polls, p)
+}
+
+// tick gives the next moment of the clock that orders calls.
+func (r *recorder) tick() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock++
+	return r.clock
+}
+
+func (r *recorder) committed(m history.Commit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.h.Commits = append(r.h.Commits, m)
+}
+
+// ackedBy counts the acknowledged sends of each partition so far.
+func (r *recorder) ackedBy() map[types.TopicPartition]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[types.TopicPartition]int, len(r.acked))
+	for tp, n := range r.acked {
+		out[tp] = n
+	}
+	return out
+}
+
+// write keeps the history as JSON for whoever looks into a failure.
+func (r *recorder) write(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	raw, err := json.Marshal(&r.h)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, raw, 0o644)
+}
