@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"tidemark/internal/broker/api"
 	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
 	"tidemark/internal/vfs/faultfs"
@@ -54,6 +55,86 @@ func TestAnUnreadableLogDir(t *testing.T) {
 			_ = b.Close(context.Background())
 		}
 		t.Errorf("a node whose only dir can't be read: %v", err)
+	}
+}
+
+// TestAFailedWriteWhileOpening takes the whole log dir offline, not the partition alone (DESIGN §3).
+func TestAFailedWriteWhileOpening(t *testing.T) {
+	for _, kind := range []faultfs.Kind{faultfs.Write, faultfs.Sync, faultfs.Rename, faultfs.SyncDir} {
+		w := newWorld(t, "log.dirs=/data,/other")
+		faults := faultfs.New(w.fs)
+		w.fs = faults
+		b := w.open()
+		createTopic(t, b, "a", 2)
+		hit, kept := mustPartition(t, b, "a", 0), mustPartition(t, b, "a", 1)
+		if hit.dir == kept.dir {
+			t.Fatal("both partitions are in one dir")
+		}
+		pattern := hit.dir.path + "/late-*/*"
+		if kind == faultfs.SyncDir {
+			pattern = hit.dir.path + "/late-*"
+		}
+		faults.Inject(faultfs.Rule{Kinds: kind, Pattern: pattern, Times: 1})
+		_, _ = b.Topics().Create(testContext(t), api.CreateTopic{Name: "late", Partitions: 2, ReplicationFactor: 1}) // one of them in each dir
+		eventually(t, "the dir is offline", func() bool { return hit.dir.failure() != nil })
+		eventually(t, "its partitions are", func() bool { _, err := appendTo(t, hit, 1, "x"); return api.CodeOf(err) == wire.ErrKafkaStorageError })
+		mustAppend(t, kept, "x")
+		if err := kept.dir.failure(); err != nil {
+			t.Errorf("kind %b: the other dir: %v", kind, err)
+		}
+	}
+}
+
+// TestADamagedPartitionIsOfflineAlone: what can't be read by its content says nothing about the disk.
+func TestADamagedPartitionIsOfflineAlone(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	createTopic(t, b, "a", 2)
+	mustAppend(t, mustPartition(t, b, "a", 1), "x")
+	closeNode(t, b)
+	if err := vfs.WriteAtomic(w.fs, "/data/a-0/partition.metadata", []byte("version: none\n")); err != nil {
+		t.Fatal(err)
+	}
+	b = w.open()
+	damaged, whole := mustPartition(t, b, "a", 0), mustPartition(t, b, "a", 1)
+	_, err := appendTo(t, damaged, 1, "y")
+	wantCode(t, "append to the damaged partition", err, wire.ErrKafkaStorageError)
+	if !strings.Contains(err.Error(), "partition.metadata") {
+		t.Errorf("%v doesn't name the file", err)
+	}
+	if o := mustAppend(t, whole, "y"); o != 1 {
+		t.Errorf("the other partition of the dir appends at %d", o)
+	}
+	if err := whole.dir.failure(); err != nil {
+		t.Errorf("the dir: %v", err)
+	}
+}
+
+// TestCheckpointsOnAFullDisk: they wait for room; the dir stays.
+func TestCheckpointsOnAFullDisk(t *testing.T) {
+	w := newWorld(t)
+	faults := faultfs.New(w.fs)
+	w.fs = faults
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	p := mustPartition(t, b, "a", 0)
+	mustAppend(t, p, "x")
+	faults.SetSpace(0)
+	b.writeCheckpoints()
+	if err := p.dir.failure(); err != nil {
+		t.Fatalf("the dir is offline: %v", err)
+	}
+	faults.SetSpace(-1)
+	mustAppend(t, p, "y")
+	b.writeCheckpoints()
+	if text, err := vfs.ReadFile(w.fs, "/data/replication-offset-checkpoint", 1<<10); err != nil || !strings.Contains(string(text), "a 0 2\n") {
+		t.Errorf("high watermarks with room again: %q, %v", text, err)
+	}
+	mustAppend(t, p, "z")
+	faults.Inject(faultfs.Rule{Kinds: faultfs.Sync, Pattern: "replication-offset-checkpoint*"})
+	b.writeCheckpoints()
+	if p.dir.failure() == nil {
+		t.Error("a failed sync leaves the dir online")
 	}
 }
 

@@ -2,16 +2,19 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
+	"tidemark/internal/vfs"
 )
 
 // open opens the partition's log if it isn't open yet. It runs on the shard, so
-// that as many logs open at a time as there are shards.
+// that as many logs open at a time as there are shards. A write or sync that
+// fails takes the log dir offline (DESIGN §3), anything else this partition alone.
 func (p *Partition) open(topic config.Topic) {
 	if p.log != nil || p.offline != nil || p.deleted {
 		return
@@ -78,10 +81,17 @@ func (p *Partition) tellRecovery(r log.Recovery) {
 // Kafka names them, and gives its new path.
 func (d *logDir) setAside(name, suffix string) (string, error) {
 	to := filepath.Join(d.path, name+"."+ids.Fresh()+suffix)
-	if err := d.fs.Rename(filepath.Join(d.path, name), to); err != nil {
+	err := d.fs.Rename(filepath.Join(d.path, name), to)
+	if err == nil {
+		err = d.fs.SyncDir(d.path)
+	}
+	if vfs.IsDiskFault(err) {
+		err = fmt.Errorf("%w: %w", log.ErrOffline, err)
+	}
+	if err != nil {
 		return "", err
 	}
-	return to, d.fs.SyncDir(d.path)
+	return to, nil
 }
 
 // delete ends the partition with its topic: nobody is answered any more, and the

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tidemark/internal/core/types"
+	"tidemark/internal/vfs"
 )
 
 // startChores starts what happens by the clock.
@@ -122,15 +123,23 @@ func (p *Partition) flushIsDue(now time.Time) bool {
 	return now.UnixMilli()-since >= limit
 }
 
-// writeCheckpoints writes each log dir's recovery points, high watermarks and log starts.
+// writeCheckpoints writes each log dir's recovery points, high watermarks and log
+// starts. On a full disk those written before stay: they only have more checked
+// after a crash.
 func (b *Broker) writeCheckpoints() {
 	rev := b.Image().Revision()
 	for _, d := range b.dirs {
 		if d.failure() != nil {
 			continue
 		}
-		if err := errors.Join(d.checkpoints.Write(), d.writeSeen(rev)); err != nil {
-			d.fail(err)
+		for _, err := range []error{d.checkpoints.Write(), d.writeSeen(rev)} {
+			switch {
+			case err == nil:
+			case vfs.IsNoSpace(err):
+				b.logger.Warn("checkpoints can't be written: the disk is full", "dir", d.path, "err", err)
+			default:
+				d.fail(err)
+			}
 		}
 	}
 }

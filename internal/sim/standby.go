@@ -334,7 +334,7 @@ func (n *standby) chores() {
 		c.chores(d)
 	}
 	if d.chance(0.2) && n.alive() {
-		if err := n.checkpoints.Write(); err != nil && n.alive() {
+		if err := n.checkpoints.Write(); err != nil && !vfs.IsNoSpace(err) && n.alive() {
 			n.dirFailed(err)
 		}
 	}
