@@ -21,6 +21,7 @@ type registration struct {
 	began    time.Time
 	until    atomic.Int64 // nanoseconds after began, 0: no lease
 	draining atomic.Bool  // a registration made anew says so too
+	epoch    atomic.Int64 // this process's last registration, 0: none yet
 }
 
 func (r *registration) id() meta.LeaseID { return meta.LeaseID(r.lease.Load()) }
@@ -80,7 +81,7 @@ func (b *Broker) registerOnce(ctx context.Context) error {
 	}
 	record := meta.BrokerRecord{
 		ID: b.cfg.NodeID, Endpoints: b.addrs, HTTP: b.httpAddr(), Rack: b.cfg.Rack, Roles: []string{"broker", "controller"},
-		DirectoryID: b.directoryID(), Incarnation: ids.Fresh(), CleanShutdownEpoch: b.cleanShutdownEpoch(),
+		DirectoryID: b.directoryID(), Incarnation: ids.Fresh(), CleanShutdownEpoch: b.keptSince(),
 		Software: "tidemark " + b.opts.Version, StartedAt: b.opts.Now(), Draining: b.lease.draining.Load(),
 	}
 	err = b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) { return control.RegisterBroker(i, record, id) })
@@ -91,7 +92,26 @@ func (b *Broker) registerOnce(ctx context.Context) error {
 	}
 	b.lease.lease.Store(int64(id))
 	b.lease.extend(from, ttl)
+	if e, ok := b.BrokerEpoch(); ok {
+		b.lease.epoch.Store(int64(e))
+	}
 	return nil
+}
+
+// keptSince names the registration since which this node has lost nothing (R11):
+// the one before in this process, which only lapsed, or the one that a clean
+// shutdown ended. There is none once a log dir has failed.
+func (b *Broker) keptSince() types.BrokerEpoch {
+	before := b.lease.epoch.Load()
+	if before == 0 {
+		return b.cleanShutdownEpoch()
+	}
+	for _, d := range b.dirs {
+		if d.failure() != nil {
+			return types.NoBrokerEpoch
+		}
+	}
+	return types.BrokerEpoch(before)
 }
 
 func (b *Broker) httpAddr() string {
