@@ -20,12 +20,13 @@ const (
 	killAll    fault = "kill -9 of all at once"
 	killTwo    fault = "kill -9 of two, one after the other"
 	freezeOne  fault = "freeze of one for longer than its lease"
+	freezeAll  fault = "freeze of all at once for longer than their leases"
 	freezeKill fault = "freeze of one, kill -9 of another meanwhile"
 	rolling    fault = "rolling restart"
 )
 
 // faults is the deck that each round of the plan shuffles.
-var faults = []fault{killOne, killAll, freezeOne, rolling, killTwo, freezeKill, killOne, freezeOne}
+var faults = []fault{killOne, killAll, freezeOne, rolling, killTwo, freezeKill, killOne, freezeAll}
 
 // step is one line of the plan.
 type step struct {
@@ -66,6 +67,8 @@ func plan(seed uint64, lease time.Duration, steps int) []step {
 				s.hold, s.patient = ms(0, 1000), true
 			case freezeOne:
 				s.victims, s.hold = s.victims[:1], lease+ms(500, 2500)
+			case freezeAll:
+				s.hold, s.patient = lease+ms(500, 1500), true
 			case freezeKill:
 				s.victims, s.hold = s.victims[:2], lease+ms(500, 1500)
 			case rolling:
@@ -115,9 +118,9 @@ func (n *nemesis) run(ctx context.Context, steps []step) {
 		n.carryOut(ctx, s)
 		if s.patient {
 			n.awaitReady()
-			if s.what == killAll {
+			if s.what == killAll || s.what == freezeAll {
 				from := time.Now()
-				eventually(n.t, healLimit, "all replicas are in sync after a kill of all", n.isWhole)
+				eventually(n.t, healLimit, "all replicas are in sync after "+string(s.what), n.isWhole)
 				n.log("  all replicas in sync after %.1fs", time.Since(from).Seconds())
 			}
 		}
@@ -140,10 +143,14 @@ func (n *nemesis) carryOut(ctx context.Context, s step) {
 		n.startAll(s.victims[0])
 		pause(ctx, s.hold)
 		n.startAll(s.victims[1])
-	case freezeOne:
-		n.node(s.victims[0]).signal(syscall.SIGSTOP)
+	case freezeOne, freezeAll:
+		for _, id := range s.victims {
+			n.node(id).signal(syscall.SIGSTOP)
+		}
 		pause(ctx, s.hold)
-		n.node(s.victims[0]).signal(syscall.SIGCONT)
+		for _, id := range s.victims {
+			n.node(id).signal(syscall.SIGCONT)
+		}
 	case freezeKill:
 		n.node(s.victims[0]).signal(syscall.SIGSTOP)
 		pause(ctx, s.hold/2)
@@ -200,7 +207,7 @@ func (n *nemesis) heal() {
 
 func (n *nemesis) report() string {
 	var all []string
-	for _, f := range []fault{killOne, killTwo, killAll, freezeOne, freezeKill, rolling} {
+	for _, f := range []fault{killOne, killTwo, killAll, freezeOne, freezeAll, freezeKill, rolling} {
 		all = append(all, fmt.Sprintf("%s: %d", f, n.injected[f]))
 	}
 	return strings.Join(all, "; ")
