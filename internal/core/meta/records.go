@@ -49,7 +49,8 @@ type BrokerRecord struct {
 	// Incarnation is fresh for every start of the process and every registration.
 	Incarnation string `json:"incarnation"`
 	// CleanShutdownEpoch is the broker epoch of the registration that this
-	// data folder's last process closed cleanly, NoBrokerEpoch if it didn't:
+	// data folder's last process closed cleanly, or the one before of this
+	// process, which only lapsed; NoBrokerEpoch if something may be lost since:
 	// the mark that R11 asks for (KIP-966).
 	CleanShutdownEpoch types.BrokerEpoch `json:"cleanShutdownEpoch"`
 	// Draining: the broker is shutting down in order. The controller moves its
