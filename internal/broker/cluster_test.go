@@ -270,9 +270,12 @@ func TestControlledShutdown(t *testing.T) {
 // with the longest history leads, not the first one (R11).
 func TestUncleanElectionTakesTheBest(t *testing.T) {
 	f := newFleet(t, 3)
+	for _, b := range []types.BrokerID{2, 3} {
+		// They follow nobody, not even once: who was seen to be caught up would join the ISR again.
+		f.nodes[b].fetchers.Close()
+	}
 	id := f.create("a", oneOf(1, 2, 3), "unclean.leader.election.enable", "true")
 	for _, b := range []types.BrokerID{2, 3} {
-		f.nodes[b].fetchers.Close() // they follow nobody
 		eventually(t, "the replica is there", func() bool { _, ok := f.nodes[b].PartitionByName("a", 0); return ok })
 		p := mustPartition(t, f.nodes[b].Broker, "a", 0)
 		err := p.Do(testContext(t), func(o *Owned) error {
