@@ -48,6 +48,9 @@ func (o *openFS) Create(name string) (vfs.File, error) {
 func (o *openFS) OpenReadWrite(name string) (vfs.File, error) {
 	return o.file(o.FS.OpenReadWrite(name))
 }
+
+// The rest of vfs.FS that changes the disk.
+
 func (o *openFS) Remove(name string) error     { return o.note(o.FS.Remove(name)) }
 func (o *openFS) RemoveAll(name string) error  { return o.note(o.FS.RemoveAll(name)) }
 func (o *openFS) Rename(from, to string) error { return o.note(o.FS.Rename(from, to)) }
