@@ -305,11 +305,15 @@ func BenchmarkManyPartitions(b *testing.B) {
 		b.Run(fmt.Sprint(partitions), func(b *testing.B) {
 			ctx := context.Background()
 			kafka := cluster.Start(b, cluster.Options{})
-			cl := client(b, kafka.Bootstrap(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			cl := client(b, kafka.Bootstrap(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.UnknownTopicRetries(100))
 			for i := range partitions / 1000 {
 				createTopic(ctx, b, cl, fmt.Sprint("many-", i), 1000, 1)
 				for p := range int32(1000) {
-					cl.Produce(ctx, &kgo.Record{Topic: fmt.Sprint("many-", i), Partition: p, Value: []byte("v")}, nil)
+					cl.Produce(ctx, &kgo.Record{Topic: fmt.Sprint("many-", i), Partition: p, Value: []byte("v")}, func(r *kgo.Record, err error) {
+						if err != nil {
+							b.Errorf("%s-%d: %v", r.Topic, r.Partition, err)
+						}
+					})
 				}
 			}
 			if err := cl.Flush(ctx); err != nil {
