@@ -133,7 +133,18 @@ func (p *opening) run() error {
 	}
 	l.settle()
 	l.untouched = p.r.Clean && len(names) > 0 && !p.r.HistoryRebuilt && p.r.IndexesRebuilt == 0 && p.r.SnapshotsDropped == 0
-	return nil
+	return p.lowerCheckpoints()
+}
+
+// lowerCheckpoints takes back, on disk too, a recovery point above the log end
+// (R1 step 4): after a cut that a crash interrupted, or a loss of what was
+// called synced. Left there, it would vouch for records that are not written
+// yet, and after another crash hide that they are missing.
+func (p *opening) lowerCheckpoints() error {
+	if p.l.marks.end >= p.l.o.RecoveryPoint {
+		return nil
+	}
+	return p.l.writeCheckpoints()
 }
 
 // folder makes the folder if needed and removes temporary files. It gives the
