@@ -11,8 +11,10 @@ package compare
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -213,8 +215,44 @@ func describe(nameX, nameY string, x, y []byte) string {
 	return ""
 }
 
+// leaderTries and leaderWait bound how long a partition may be without a leader that answers.
+const (
+	leaderTries = 100
+	leaderWait  = 100 * time.Millisecond
+)
+
+// withLeader calls ask until its error is none that a new leader heals, and looks for the leader in between, as clients do.
+func withLeader(ctx context.Context, s Side, p *place, ask func(leader int32) error) error {
+	for try := 1; ; try++ {
+		err := ask(p.leader)
+		if err == nil || !kerr.IsRetriable(err) || try == leaderTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(leaderWait):
+		}
+		layout, lookErr := layoutOf(ctx, s, []string{p.tp.Topic})
+		if lookErr != nil {
+			return errors.Join(err, lookErr)
+		}
+		if now, ok := layout[p.tp]; ok && now.leader >= 0 {
+			p.leader = now.leader
+		}
+	}
+}
+
 // bounds gives a partition's first offset and its end as a consumer sees them.
 func bounds(ctx context.Context, s Side, p place) (start, end types.Offset, err error) {
+	err = withLeader(ctx, s, &p, func(leader int32) (err error) {
+		start, end, err = boundsAt(ctx, s, p, leader)
+		return err
+	})
+	return start, end, err
+}
+
+func boundsAt(ctx context.Context, s Side, p place, leader int32) (start, end types.Offset, err error) {
 	for _, q := range []struct {
 		at  int64
 		out *types.Offset
@@ -227,7 +265,7 @@ func bounds(ctx context.Context, s Side, p place) (start, end types.Offset, err 
 		rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = p.tp.Partition, q.at, -1
 		t.Partitions = append(t.Partitions, rp)
 		req.Topics = append(req.Topics, t)
-		raw, err := s.Client.Broker(int(p.leader)).RetriableRequest(ctx, req)
+		raw, err := s.Client.Broker(int(leader)).RetriableRequest(ctx, req)
 		if err != nil {
 			return 0, 0, fmt.Errorf("offsets of %s: %w", s.Name, err)
 		}

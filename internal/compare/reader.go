@@ -76,6 +76,10 @@ func (r *reader) buffered() ([]byte, batch.Header, error) {
 }
 
 func (r *reader) fetch(ctx context.Context) error {
+	return withLeader(ctx, r.side, &r.place, func(leader int32) error { return r.fetchFrom(ctx, leader) })
+}
+
+func (r *reader) fetchFrom(ctx context.Context, leader int32) error {
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = -1, 500, 1, fetchBytes, -1
 	t := kmsg.NewFetchRequestTopic()
@@ -85,7 +89,7 @@ func (r *reader) fetch(ctx context.Context) error {
 	p.CurrentLeaderEpoch, p.LastFetchedEpoch = -1, -1
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
-	raw, err := r.side.Client.Broker(int(r.place.leader)).RetriableRequest(ctx, req)
+	raw, err := r.side.Client.Broker(int(leader)).RetriableRequest(ctx, req)
 	if err != nil {
 		return fmt.Errorf("fetch from %s: %w", r.side.Name, err)
 	}
