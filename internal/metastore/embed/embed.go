@@ -159,8 +159,7 @@ func (s *Server) startLone(ctx context.Context) error {
 func (s *Server) launch(cfg *embed.Config) error {
 	e, err := startEtcd(cfg)
 	if err != nil {
-		return fmt.Errorf("metadata folder %s can't be opened: %w; "+
-			"if the folder is damaged, restore it from a backup, or move it away to start with empty metadata", s.o.Dir, err)
+		return openFault(s.o.Dir, freeBytes(s.o.Dir), err)
 	}
 	s.etcd = e
 	return nil

@@ -1,0 +1,32 @@
+package embed
+
+import (
+	"fmt"
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// roomBytes is what an etcd needs to begin: it allocates its log in files of
+// 64 MB, the present one and the next.
+const roomBytes = 128 << 20
+
+// freeBytes is the room left on the disk of dir; a very large number if that can't be told.
+func freeBytes(dir string) int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return math.MaxInt64
+	}
+	return int64(st.Bavail) * int64(st.Bsize)
+}
+
+// openFault says why a metadata folder can't be opened, and the way out. On a
+// full disk that is room, never another folder: the metadata in this one is fine.
+func openFault(dir string, free int64, err error) error {
+	if free < roomBytes {
+		return fmt.Errorf("metadata folder %s can't be opened: its disk has %d MiB left and the metadata store needs %d MiB to begin: make room and start again (%w)",
+			dir, free>>20, roomBytes>>20, err)
+	}
+	return fmt.Errorf("metadata folder %s can't be opened: %w; "+
+		"if the folder is damaged, restore it from a backup, or move it away to start with empty metadata", dir, err)
+}
