@@ -179,7 +179,7 @@ func (s *Server) awaitReady(ctx context.Context, e *embed.Etcd) error {
 		case <-e.Server.ReadyNotify():
 			return nil
 		case err := <-e.Err():
-			return fmt.Errorf("metadata folder %s: etcd ended while it started: %w", s.o.Dir, err)
+			return s.errEnded(e, fmt.Errorf("metadata folder %s: etcd ended while it started: %w", s.o.Dir, err))
 		case <-e.Server.StopNotify():
 			return s.errRemoved()
 		case <-tell.C:
@@ -208,6 +208,18 @@ func (s *Server) otherPeers(e *embed.Etcd) []string {
 func (s *Server) errRemoved() error {
 	return fmt.Errorf("metadata folder %s: this member was removed from the cluster, or ended by itself; "+
 		"to take part again, move the folder away and start with --join", s.o.Dir)
+}
+
+// errEnded is why a member ended that reported err. A member that stops by
+// itself closes its listeners first, and their errors can come before the stop:
+// they say nothing of their own then.
+func (s *Server) errEnded(e *embed.Etcd, err error) error {
+	select {
+	case <-e.Server.StoppingNotify():
+		return s.errRemoved()
+	default:
+		return err
+	}
 }
 
 // startEtcd starts the server. Where etcd would end the process, it gives an error.

@@ -159,7 +159,9 @@ func (s *Server) watchMember() {
 		case <-s.ctx.Done():
 			return
 		case err := <-e.Err():
-			s.fail(fmt.Errorf("metadata member: %w", err))
+			if s.ctx.Err() == nil {
+				s.fail(s.errEnded(e, fmt.Errorf("metadata member: %w", err)))
+			}
 			return
 		case <-e.Server.StopNotify():
 			if s.ctx.Err() == nil {
