@@ -1,0 +1,96 @@
+// Package clock is time, waiting and concurrency for code that the simulator
+// runs too. A context that carries a Clock makes such code live in the simulator's virtual
+// time and on its one thread; every other context means the real ones, at no cost but a look.
+//
+// It owns nothing and decides nothing. Code that is run both ways never blocks on
+// a channel, a timer or a wait group in any other way than through this package.
+package clock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Clock is a world of its own for whoever runs with it.
+type Clock interface {
+	// Now is the monotonic time there.
+	Now() time.Time
+	// Wait returns true once something was received from ch (closed counts), false
+	// once d has passed, or the context's error. A nil ch is never ready.
+	Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (bool, error)
+	// Go starts f beside the caller, soon.
+	Go(f func())
+	// WithTimeout is context.WithTimeout in that world.
+	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+}
+
+// Forever is a duration that never passes.
+const Forever = time.Duration(1<<63 - 1)
+
+type key struct{}
+
+// With gives a context that carries a clock.
+func With(ctx context.Context, c Clock) context.Context { return context.WithValue(ctx, key{}, c) }
+
+// Of gives the clock that a context carries, nil for real time.
+func Of(ctx context.Context) Clock {
+	c, _ := ctx.Value(key{}).(Clock)
+	return c
+}
+
+// Now is the monotonic time.
+func Now(ctx context.Context) time.Time {
+	if c := Of(ctx); c != nil {
+		return c.Now()
+	}
+	return time.Now()
+}
+
+// Since is the time that has passed since then.
+func Since(ctx context.Context, then time.Time) time.Duration { return Now(ctx).Sub(then) }
+
+// Sleep waits for d; an error is the context's.
+func Sleep(ctx context.Context, d time.Duration) error {
+	_, err := Wait(ctx, d, nil)
+	return err
+}
+
+// Wait waits until something can be received from ch (true), d has passed
+// (false), or the context ends (its error).
+func Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (bool, error) {
+	if c := Of(ctx); c != nil {
+		return c.Wait(ctx, d, ch)
+	}
+	var timer <-chan time.Time
+	if d != Forever {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-ch:
+		return true, nil
+	case <-timer:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// Go starts f on a goroutine that work counts.
+func Go(ctx context.Context, work *sync.WaitGroup, f func()) {
+	if c := Of(ctx); c != nil {
+		c.Go(f)
+		return
+	}
+	work.Go(f)
+}
+
+// WithTimeout is context.WithTimeout.
+func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if c := Of(ctx); c != nil {
+		return c.WithTimeout(ctx, d)
+	}
+	return context.WithTimeout(ctx, d)
+}

@@ -1,0 +1,52 @@
+package clock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestRealWait(t *testing.T) {
+	ch := make(chan struct{})
+	close(ch)
+	if got, err := Wait(t.Context(), Forever, ch); !got || err != nil {
+		t.Fatalf("closed channel: %v, %v", got, err)
+	}
+	if got, err := Wait(t.Context(), time.Millisecond, nil); got || err != nil {
+		t.Fatalf("time passed: %v, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Wait(ctx, Forever, nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("context ended: %v", err)
+	}
+}
+
+// fake is a clock whose time only moves by waiting.
+type fake struct{ now time.Time }
+
+func (f *fake) Now() time.Time { return f.now }
+func (f *fake) Wait(_ context.Context, d time.Duration, _ <-chan struct{}) (bool, error) {
+	f.now = f.now.Add(d)
+	return false, nil
+}
+func (f *fake) Go(g func()) { g() }
+func (f *fake) WithTimeout(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
+
+func TestACarriedClockIsUsed(t *testing.T) {
+	f := &fake{}
+	ctx := With(t.Context(), f)
+	ran := false
+	var work sync.WaitGroup
+	Go(ctx, &work, func() { ran = true })
+	if err := Sleep(ctx, time.Hour); err != nil || Since(ctx, time.Time{}) != time.Hour || !ran {
+		t.Fatalf("%v, %v, ran %v", err, Since(ctx, time.Time{}), ran)
+	}
+	if Of(t.Context()) != nil {
+		t.Fatal("a plain context carries a clock")
+	}
+}
