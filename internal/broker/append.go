@@ -87,6 +87,8 @@ func (s *serving) mayAppend(tp types.TopicPartition, req api.AppendRequest) erro
 		return s.err
 	case s.mirror != "":
 		return api.ErrReadOnly(tp.Topic, s.mirror)
+	case s.fenced:
+		return wire.Errorf(wire.ErrPolicyViolation, "Partition %s is closed to writes: a switchover to another cluster is under way.", tp)
 	case s.readOnly:
 		return wire.Errorf(wire.ErrPolicyViolation, "Partition %s is read-only.", tp)
 	case req.Acks < -1 || req.Acks > 1:

@@ -104,8 +104,8 @@ type serving struct {
 	epoch types.LeaderEpoch
 	// mirror names the mirror that alone may write; "" if clients may.
 	mirror string
-	// readOnly: not writable though no mirror is named.
-	readOnly bool
+	// readOnly: not writable though no mirror is named; fenced: for a switchover.
+	readOnly, fenced bool
 	minISR   bool // the ISR has its minimum: acks=all is taken
 	// epochStart is where the leader epoch began: before the high watermark has
 	// reached it, latest offsets aren't told (KIP-207).

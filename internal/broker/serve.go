@@ -198,9 +198,10 @@ func (p *Partition) computeServing() *serving {
 		s.epoch = p.record.LeaderEpoch
 		s.minISR = len(p.record.ISR) >= p.record.MinISRNow()
 		s.readOnly = !p.record.Writable
-		if p.record.Mirror != nil && !p.record.Writable {
+		if p.record.IsMirror() {
 			s.mirror = p.record.Mirror.Name
 		}
+		s.fenced = p.record.Fence != nil
 	}
 	s.deletes = p.topic.Delete
 	s.epochStart = p.leader.EpochStart()

@@ -117,7 +117,7 @@ func (t *topics) Delete(ctx context.Context, id types.TopicID) error {
 // refuseMirrored protects what a mirror writes.
 func (t *topics) refuseMirrored(i *meta.Image, topic *meta.Topic, what string) error {
 	for p := range i.PartitionsOf(topic.ID) {
-		if p.Record != nil && p.Record.Mirror != nil && !p.Record.Writable {
+		if p.Record != nil && p.Record.IsMirror() {
 			return wire.Errorf(wire.ErrPolicyViolation, "Topic %s can't be %s: mirror %q copies it; fail the mirror over first.", topic.Record.Name, what, p.Record.Mirror.Name)
 		}
 	}

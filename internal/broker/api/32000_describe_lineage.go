@@ -76,7 +76,7 @@ func (c *Call) lineage(ref topicRef, n int32) wire.LineagePartition {
 // isMirror reports whether the partition follows a source; one that is read-only
 // without a source, or was stopped, is merely fenced (R27).
 func isMirror(rec *meta.PartitionRecord) bool {
-	return !rec.Writable && rec.Mirror != nil && rec.Mirror.State != meta.MirrorStopped
+	return rec.IsMirror() && rec.Mirror.State != meta.MirrorStopped
 }
 
 // mirrorPath lists the clusters that a mirror copies from, the nearest first

@@ -49,7 +49,7 @@ func mirrorOf(image *meta.Image, id types.TopicID) (string, bool) {
 		if p.Record == nil || p.Record.Writable {
 			continue
 		}
-		if p.Record.Mirror != nil {
+		if p.Record.IsMirror() {
 			return p.Record.Mirror.Name, true
 		}
 		return "", true

@@ -73,7 +73,7 @@ func DeleteMirror(image *meta.Image, name string, me Me) (meta.Plan, error) {
 	}
 	following := 0
 	for p := range image.Partitions() {
-		if p.Record != nil && !p.Record.Writable && p.Record.Mirror.Name == name {
+		if p.Record != nil && p.Record.IsMirror() && p.Record.Mirror.Name == name {
 			following++
 		}
 	}

@@ -59,6 +59,9 @@ func (r *PartitionRecord) checkReplicas() error {
 }
 
 func (r *PartitionRecord) checkMirror() error {
+	if r.Fence != nil {
+		return r.checkFence()
+	}
 	if r.Mirror == nil {
 		if !r.Writable {
 			return errors.New("read-only without a mirror")
@@ -77,6 +80,19 @@ func (r *PartitionRecord) checkMirror() error {
 	}
 	if r.Writable && len(r.Timelines) == 0 {
 		return errors.New("writable without a timeline")
+	}
+	return nil
+}
+
+// checkFence: what is fenced would be writable but for the fence.
+func (r *PartitionRecord) checkFence() error {
+	switch {
+	case r.Writable:
+		return errors.New("writable behind a fence")
+	case len(r.Timelines) == 0:
+		return errors.New("fenced without a timeline")
+	case r.Mirror != nil && r.Mirror.State != MirrorStopped && r.Mirror.State != MirrorFailed:
+		return fmt.Errorf("fenced while the mirror is in state %s", r.Mirror.State)
 	}
 	return nil
 }

@@ -200,6 +200,8 @@ func summarizePartition(r *PartitionRecord) string {
 	}
 	if r.Writable {
 		b.WriteString(" writable")
+	} else if r.Fence != nil {
+		fmt.Fprintf(&b, " fenced by %s", r.Fence.ClusterID)
 	} else {
 		b.WriteString(" read-only")
 	}

@@ -46,9 +46,24 @@ type PartitionRecord struct {
 	Writable bool `json:"writable"`
 	// Mirror is the state of mirroring; nil where the partition mirrors nothing.
 	Mirror *MirrorState `json:"mirror,omitempty"`
+	// Fence, if not nil: a switchover has closed a partition of this cluster's own
+	// to clients' writes. It is read-only then, and no mirror (IsMirror).
+	Fence *Fence `json:"fence,omitempty"`
 	// Promotions are kept, oldest first, until the topic is deleted (R23).
 	Promotions []PromotionRecord `json:"promotions,omitempty"`
 }
+
+// Fence says who closed a partition for a switchover (DESIGN §6.4).
+type Fence struct {
+	// ClusterID and StartID are the mirror's that drains the partition: it alone
+	// may take the fence back, beside an operator here.
+	ClusterID string       `json:"clusterId"`
+	StartID   string       `json:"startId"`
+	At        types.Millis `json:"at"`
+}
+
+// IsMirror reports whether only a mirror may write the partition.
+func (r *PartitionRecord) IsMirror() bool { return !r.Writable && r.Mirror != nil && r.Fence == nil }
 
 // PartitionVersion is the version of PartitionRecord that this program writes and reads.
 const PartitionVersion = 1
@@ -80,6 +95,8 @@ func (m *ISRMember) UnmarshalJSON(b []byte) error {
 
 // States of a mirrored partition (DESIGN §6.2).
 const (
+	// MirrorStarting: closed for a start whose second look at the source is still to come (R25).
+	MirrorStarting     = "STARTING"
 	MirrorLogAlignment = "LOG_ALIGNMENT"
 	MirrorEpochFencing = "EPOCH_FENCING"
 	MirrorMirroring    = "MIRRORING"
@@ -90,7 +107,7 @@ const (
 )
 
 var mirrorStates = []string{
-	MirrorLogAlignment, MirrorEpochFencing, MirrorMirroring, MirrorPaused, MirrorStopping, MirrorStopped, MirrorFailed,
+	MirrorStarting, MirrorLogAlignment, MirrorEpochFencing, MirrorMirroring, MirrorPaused, MirrorStopping, MirrorStopped, MirrorFailed,
 }
 
 // MirrorState is what a mirror partition knows of its source. There is no
@@ -122,6 +139,19 @@ type MirrorState struct {
 	// GivenUpFrom is the first offset that the adoption gave up, until the first
 	// accepted fetch after it (R28); nil if it gave up nothing.
 	GivenUpFrom *types.Offset `json:"givenUpFrom,omitempty"`
+	// PlanID is the preview's that the start quoted; Rollback, that it gives up
+	// what this cluster was promoted to (R24).
+	PlanID   string `json:"planId,omitempty"`
+	Rollback bool   `json:"rollback,omitempty"`
+	// WasWritable: clients wrote to the partition, and no fetch has been accepted
+	// since: what a start takes needs a plan (R24).
+	WasWritable bool `json:"wasWritable,omitempty"`
+	// Before is the list before the adoption, until the first accepted fetch after
+	// it: what abandon goes back to. EndBefore was the leader's log end then.
+	Before    timeline.List `json:"before,omitempty"`
+	EndBefore types.Offset  `json:"endBefore,omitempty"`
+	// GapAccepted: the operator lets the log go on behind a gap, once (R28).
+	GapAccepted bool `json:"gapAccepted,omitempty"`
 }
 
 // PromotionRecord is what a promotion leaves behind (R23).
@@ -159,11 +189,16 @@ func (r PartitionRecord) Clone() PartitionRecord {
 	if r.Mirror != nil {
 		m := *r.Mirror
 		m.SourcePath = slices.Clone(m.SourcePath)
+		m.Before = m.Before.Clone()
 		if m.GivenUpFrom != nil {
 			from := *m.GivenUpFrom
 			m.GivenUpFrom = &from
 		}
 		r.Mirror = &m
+	}
+	if r.Fence != nil {
+		f := *r.Fence
+		r.Fence = &f
 	}
 	return r
 }

@@ -64,7 +64,7 @@ type source struct {
 
 // sourceOf gives what a partition follows; a writable one follows nothing.
 func sourceOf(r *PartitionRecord) source {
-	if r.Mirror == nil || r.Writable {
+	if !r.IsMirror() {
 		return source{}
 	}
 	m := r.Mirror
