@@ -37,6 +37,9 @@ type PartitionRecord struct {
 	// UncleanOnce: an operator allowed one unclean election (ElectLeaders); the
 	// next election of any kind takes it back (R11).
 	UncleanOnce bool `json:"uncleanOnce,omitempty"`
+	// Restored: the record came from a backup, and nobody has led since. What was in
+	// sync then says nothing now; the next election compares the replicas' logs (R19).
+	Restored bool `json:"restored,omitempty"`
 	// MinISR is the effective min.insync.replicas, the only one that leaders use (R12).
 	MinISR int `json:"minIsr"`
 	// Timelines names the histories of the partition's records (R16). It is
@@ -49,6 +52,8 @@ type PartitionRecord struct {
 	// Fence, if not nil: a switchover has closed a partition of this cluster's own
 	// to clients' writes. It is read-only then, and no mirror (IsMirror).
 	Fence *Fence `json:"fence,omitempty"`
+	// OwnTimelines are ids of entries that this cluster made without a promotion: by an abandoned start (R24).
+	OwnTimelines []string `json:"ownTimelines,omitempty"`
 	// Promotions are kept, oldest first, until the topic is deleted (R23).
 	Promotions []PromotionRecord `json:"promotions,omitempty"`
 }
@@ -171,8 +176,11 @@ type PromotionRecord struct {
 	SourceSeenAt types.Millis      `json:"sourceSeenAt"`
 	// NeverFetched: no fetch was accepted since the mirror started, so that what
 	// may be missing is not known.
-	NeverFetched bool         `json:"neverFetched,omitempty"`
-	At           types.Millis `json:"at"`
+	NeverFetched bool `json:"neverFetched,omitempty"`
+	// MissingMs is how long before At the oldest source record was first seen that
+	// the promoted log lacks; 0 if it lacked none, or that is not known.
+	MissingMs types.Millis `json:"missingMs,omitempty"`
+	At        types.Millis `json:"at"`
 	// PromotedEpoch is the leader epoch that the promotion began.
 	PromotedEpoch types.LeaderEpoch `json:"promotedEpoch"`
 }
@@ -186,6 +194,7 @@ func (r PartitionRecord) Clone() PartitionRecord {
 	r.ELR = slices.Clone(r.ELR)
 	r.Timelines = r.Timelines.Clone()
 	r.Promotions = slices.Clone(r.Promotions)
+	r.OwnTimelines = slices.Clone(r.OwnTimelines)
 	if r.Mirror != nil {
 		m := *r.Mirror
 		m.SourcePath = slices.Clone(m.SourcePath)

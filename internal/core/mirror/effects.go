@@ -241,6 +241,12 @@ const (
 	NotPromoted        Reason = "NOT_PROMOTED"
 	NotMirror          Reason = "NOT_A_MIRROR"
 	FirstCutOwed       Reason = "FIRST_CUT_OWED"
+	PlanStale          Reason = "PLAN_STALE"
+	TooLate            Reason = "TOO_LATE"
+	NothingToAbandon   Reason = "NOTHING_TO_ABANDON"
+	AlreadyFenced      Reason = "ALREADY_FENCED"
+	SourceIsMirror     Reason = "SOURCE_IS_A_MIRROR"
+	NoGap              Reason = "NO_GAP"
 )
 
 // BackoffMax is the longest wait before the given attempt (1 is the first

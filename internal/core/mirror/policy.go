@@ -47,5 +47,9 @@ type Rules struct {
 	NoEpochMemory bool // R26: a lower source epoch is believed
 	NoGapCheck    bool // R28
 	NoConsent     bool // R24: no plan is asked for
+	NoRootConsent bool // R24: no plan is asked for a source without a common root
+	NoPath        bool // R25: the source's mirror path is not looked at
+	NoMirrorAhead bool // R27: a source that is a mirror and shorter counts as diverged
+	NoGivenUp     bool // R28: what the adoption gave up counts as a gap
 	NoRounds      bool // R20: a source that contradicts itself is followed for ever
 }

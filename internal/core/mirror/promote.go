@@ -23,6 +23,8 @@ type PromoteRequest struct {
 	// Facts are what the leader's machine last saw of the source; nil if there is no
 	// machine, then the record's facts count.
 	Facts *Facts
+	// MissingMs is the age of the oldest source record that the log lacks, 0 if that is not known.
+	MissingMs types.Millis
 }
 
 // Facts are the source's as last seen; numbers below 0 stand for "never".
@@ -88,7 +90,8 @@ func Promote(rec *meta.PartitionRecord, r PromoteRequest) (Promotion, error) {
 		return Promotion{}, fmt.Errorf("promotion: %w", err)
 	}
 	out.LeaderEpoch, out.Writable = made.PromotedEpoch, true
-	out.Mirror.State, out.Mirror.Reason, out.Mirror.GivenUpFrom = meta.MirrorStopped, "", nil
+	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, ""
+	forgetStart(out.Mirror)
 	out.Promotions = append(out.Promotions, made)
 	checkChange(rec, &out)
 	return Promotion{Record: out, Made: made, OnLeaderOnlyFrom: min(made.HighWatermark, made.LogEnd), OnLeaderOnlyTo: made.LogEnd}, nil
@@ -115,7 +118,7 @@ func findPromotion(rec *meta.PartitionRecord, startID string) (Promotion, bool) 
 // promotable refuses what R23 and R19 forbid.
 func promotable(rec *meta.PartitionRecord, r PromoteRequest) error {
 	switch {
-	case rec.Mirror == nil || rec.Writable:
+	case !rec.IsMirror(), rec.Mirror.State == meta.MirrorStarting:
 		return &Refusal{NotPromoted, "the partition is not a mirror"}
 	case r.StartID != "" && r.StartID != rec.Mirror.StartID:
 		return &Refusal{StaleRequest, fmt.Sprintf("the request ends start %s, the present start is %s", r.StartID, rec.Mirror.StartID)}
@@ -147,7 +150,7 @@ func promotionRecord(rec *meta.PartitionRecord, r PromoteRequest, f Facts) (meta
 		SourceClusterID: rec.Mirror.SourceClusterID, StartID: rec.Mirror.StartID, Mirror: rec.Mirror.Name,
 		LastMirroredEpoch: lastRecord, LogEnd: r.Own.LogEnd, HighWatermark: min(r.Own.HighWatermark, r.Own.LogEnd),
 		SourceStart: f.Start, SourceEnd: f.End, SourceEpoch: f.LeaderEpoch, SourceSeenAt: f.SeenAt,
-		NeverFetched: !f.Copied, At: r.Now, PromotedEpoch: epoch,
+		NeverFetched: !f.Copied, MissingMs: max(r.MissingMs, 0), At: r.Now, PromotedEpoch: epoch,
 	}, nil
 }
 

@@ -30,7 +30,7 @@ func Adopt(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, now types.
 	}
 	c := timeline.Compare(rec.Timelines, list)
 	if !pol.Rules.NoConsent && (pol.Consented == "" || pol.Consented != rec.Mirror.StartID) {
-		if r := consent(rec, list, c, own); r.Reason != "" {
+		if r := consent(rec, pol, list, c, own); r.Reason != "" {
 			return *rec, Adoption{Refused: r, Relation: c.Relation.String()}
 		}
 	}
@@ -61,9 +61,9 @@ func Adopt(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, now types.
 
 // consent refuses what needs an operator's plan (R24): a list that lacks an entry
 // this cluster made, and one that shares nothing with a log that holds records.
-func consent(rec *meta.PartitionRecord, list timeline.List, c timeline.Comparison, own *Own) Refusal {
+func consent(rec *meta.PartitionRecord, pol Policy, list timeline.List, c timeline.Comparison, own *Own) Refusal {
 	for _, e := range rec.Timelines[c.Shared:] {
-		if !slices.ContainsFunc(rec.Promotions, func(p meta.PromotionRecord) bool { return p.PromotedEpoch == e.FirstEpoch }) {
+		if !isOwnEntry(rec, e) {
 			continue
 		}
 		if c.Relation == timeline.Ahead {
@@ -71,7 +71,7 @@ func consent(rec *meta.PartitionRecord, list timeline.List, c timeline.Compariso
 		}
 		return Refusal{PlanRequired, fmt.Sprintf("this cluster was promoted at epoch %d, the source went on without it", e.FirstEpoch)}
 	}
-	if c.Relation == timeline.NoCommon && !own.IsEmpty() && len(list) > 0 {
+	if c.Relation == timeline.NoCommon && !own.IsEmpty() && len(list) > 0 && !pol.Rules.NoRootConsent {
 		return Refusal{UnrelatedLogs, "the source's log shares no beginning with ours"}
 	}
 	return Refusal{}
@@ -133,6 +133,7 @@ func goBack(rec *meta.PartitionRecord, r Refusal) meta.PartitionRecord {
 	out.Writable = true
 	out.LeaderEpoch++
 	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, trouble{reason: r.Reason, detail: r.Detail}.text()
+	forgetStart(out.Mirror)
 	checkChange(rec, &out)
 	return out
 }
@@ -164,7 +165,7 @@ func withFacts(rec *meta.PartitionRecord, f Facts) meta.PartitionRecord {
 	m.SourceEpochMax = max(m.SourceEpochMax, f.LeaderEpoch)
 	m.SourceStart, m.SourceEnd, m.SourceSeenAt, m.Copied = f.Start, f.End, f.SeenAt, f.Copied
 	if f.Copied {
-		m.GivenUpFrom = nil
+		forgetStart(m)
 	}
 	return out
 }

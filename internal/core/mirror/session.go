@@ -87,7 +87,7 @@ func Identify(rec *meta.PartitionRecord, pol Policy, s Source) Refusal {
 		return regressed(s.LeaderEpoch, m.SourceEpochMax)
 	case s.ClusterID == pol.ClusterID:
 		return Refusal{MirrorLoop, "the source is this cluster itself"}
-	case slices.Contains(s.Path, pol.ClusterID):
+	case slices.Contains(s.Path, pol.ClusterID) && !pol.Rules.NoPath:
 		return Refusal{MirrorLoop, fmt.Sprintf("the source copies from this cluster (it mirrors %s): fail the partition over there, or leave the topic out here", strings.Join(s.Path, ", which mirrors "))}
 	case s.Timelines != nil && len(s.Timelines) == 0:
 		return Refusal{SourceNotReady, "the source is a mirror itself, and has not taken over its own source's timelines yet"}
@@ -154,14 +154,14 @@ func (p *Partition) gap(own *Own) (trouble, bool) {
 	// A mirror that has never held a record can't miss one: its log still ends
 	// where the source's began at the adoption, or at 0.
 	fresh := own.IsEmpty() && !p.copied && own.LogEnd <= max(p.rec.Mirror.SourceStart, 0)
-	given := p.givenUp.ok && p.givenUp.from <= own.LogEnd && !p.copied
+	given := !p.policy.Rules.NoGivenUp && p.givenUp.ok && p.givenUp.from <= own.LogEnd && !p.copied
 	if fresh || given || p.policy.Rules.NoGapCheck {
 		return trouble{}, true
 	}
 	return trouble{
 		reason: SourceGap, from: own.LogEnd, to: p.source.LogStart,
 		detail: fmt.Sprintf("%d-%d: the source's log starts at %d, ours ends at %d", own.LogEnd, p.source.LogStart-1, p.source.LogStart, own.LogEnd),
-	}, p.policy.ContinueOverGaps
+	}, p.policy.ContinueOverGaps || p.rec.Mirror.GapAccepted
 }
 
 // mindGap fails on a gap that may not be jumped, and tells one that may.
@@ -224,7 +224,7 @@ const probesMax = 8
 // diverged moves look's end to where the answer allows agreement.
 func (p *Partition) diverged(own *Own, d replica.EpochEnd, out *Effects) {
 	last, ok := own.LastEpoch()
-	if p.source.IsMirror && ok && d.Epoch == last && d.Epoch == p.source.LastEpoch && d.End < own.LogEnd {
+	if p.source.IsMirror && !p.policy.Rules.NoMirrorAhead && ok && d.Epoch == last && d.Epoch == p.source.LastEpoch && d.End < own.LogEnd {
 		t := trouble{reason: Reason(AheadOfMirror), detail: fmt.Sprintf("%d records ahead of a source that is a mirror itself", own.LogEnd-d.End), from: d.End, to: own.LogEnd}
 		if t != p.trouble {
 			out.add(Tell{Code: AheadOfMirror, From: t.from, To: t.to, Detail: t.detail})

@@ -24,6 +24,10 @@ type StartRequest struct {
 	Own *Own
 	// Consented: an operator's plan covers what the start takes (R24).
 	Consented bool
+	// PlanID is the preview's that the operator quotes, "" for none; Rollback gives
+	// up what this cluster was promoted to (R24).
+	PlanID   string
+	Rollback bool
 }
 
 // NewMirrored is the mirror part of the record of a partition that is made for a
@@ -93,7 +97,7 @@ func Resume(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
 }
 
 func mustMirror(rec *meta.PartitionRecord) error {
-	if rec.Mirror == nil || rec.Writable {
+	if !rec.IsMirror() {
 		return &Refusal{NotMirror, "the partition is not a mirror"}
 	}
 	return nil

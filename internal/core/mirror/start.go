@@ -1,0 +1,193 @@
+package mirror
+
+import (
+	"fmt"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+)
+
+// A start on a partition that exists goes (R25):
+//
+//	look, Judge                     a refusal here changes nothing
+//	Fence, one transaction          a partition that clients write to; state STARTING
+//	look again, Judge again         in the fenced epoch: the log end no longer moves
+//	AdoptStart or GoBack            one transaction; nothing was cut before
+//
+// A partition that mirrors, or that was never written, needs no fence: Judge and
+// AdoptStart go together.
+
+// Judge says whether a start may go on with what a look at the source showed. A
+// Refusal changes nothing.
+func Judge(rec *meta.PartitionRecord, r StartRequest, pol Policy, s Source, plan *Plan) Refusal {
+	fresh := startingFrom(rec, r)
+	if refusal := Identify(&fresh, pol, s); refusal.Reason != "" {
+		return refusal
+	}
+	if err := plan.Theirs.Validate(); err != nil {
+		return Refusal{CorruptSource, err.Error()}
+	}
+	return plan.Consent(rec, r, pol.Rules)
+}
+
+// startingFrom is the record with a fresh mirror part for the start. It remembers
+// what R24 asks about.
+func startingFrom(rec *meta.PartitionRecord, r StartRequest) meta.PartitionRecord {
+	out := rec.Clone()
+	wasWritable := rec.Writable || rec.Fence != nil || rec.Mirror != nil && rec.Mirror.WasWritable
+	out.Mirror = NewMirrored(r.Mirror, r.StartID)
+	out.Mirror.PlanID, out.Mirror.Rollback, out.Mirror.WasWritable = r.PlanID, r.Rollback, wasWritable
+	out.Fence = nil
+	return out
+}
+
+// NeedsFence reports whether a start must first close the partition to clients'
+// writes: one that is writable, or that is fenced for another reason.
+func NeedsFence(rec *meta.PartitionRecord) bool { return rec.Writable || rec.Fence != nil }
+
+// FenceForStart closes the partition for a start (R25): read-only in a new leader epoch.
+func FenceForStart(rec *meta.PartitionRecord, r StartRequest) meta.PartitionRecord {
+	out := startingFrom(rec, r)
+	out.Writable = false
+	out.LeaderEpoch++
+	out.Mirror.State = meta.MirrorStarting
+	checkChange(rec, &out)
+	return out
+}
+
+// AdoptStart makes the record of the adoption that a start leads to, once Judge
+// has let it go on. It keeps the list before it, for Abandon.
+func AdoptStart(rec *meta.PartitionRecord, r StartRequest, pol Policy, s Source, own *Own, now types.Millis) (meta.PartitionRecord, Adoption) {
+	from := *rec
+	if rec.Mirror == nil || rec.Mirror.StartID != r.StartID || rec.Mirror.State != meta.MirrorStarting {
+		from = startingFrom(rec, r)
+	}
+	pol.Consented = r.StartID
+	out, a := Adopt(&from, pol, s, own, now)
+	if a.Refused.Reason != "" {
+		return *rec, a
+	}
+	out.Mirror.Before, out.Mirror.EndBefore = rec.Timelines.Clone(), own.LogEnd
+	checkChange(rec, &out)
+	return out, a
+}
+
+// GoBack ends a start that was refused at the second look, or whose operator
+// took it back before the adoption: writable again, in a new epoch, nothing cut (R25).
+func GoBack(rec *meta.PartitionRecord, r Refusal) (meta.PartitionRecord, error) {
+	if rec.Mirror == nil || rec.Writable || rec.Mirror.State != meta.MirrorStarting {
+		return meta.PartitionRecord{}, &Refusal{NothingToAbandon, "no start is under way"}
+	}
+	return goBack(rec, r), nil
+}
+
+// AbandonRequest is what an abandon needs beside the record.
+type AbandonRequest struct {
+	// TimelineID is a fresh random id; Step is mirror.promotion.step, 0 the default.
+	TimelineID string
+	Step       int32
+	Own        *Own
+}
+
+// Abandonable refuses an abandon that comes too late, or has nothing to take back.
+func Abandonable(rec *meta.PartitionRecord) error {
+	switch {
+	case !rec.IsMirror() || len(rec.Mirror.Before) == 0 && !rec.Mirror.Copied:
+		return &Refusal{NothingToAbandon, "no start of an existing partition is under way"}
+	case len(rec.Mirror.Before) == 0 || rec.Mirror.Copied:
+		return &Refusal{TooLate, "records of the new source have been accepted since the adoption: fail over instead"}
+	}
+	return nil
+}
+
+// Abandon takes a started failback back before its first accepted fetch (DESIGN
+// §6.4): one transaction with the list before the adoption and an own entry at the log
+// end. It writes no promotion record. A leader that has made its first cut reads
+// the tail back from its vault before; Own is the log after that.
+func Abandon(rec *meta.PartitionRecord, r AbandonRequest) (meta.PartitionRecord, error) {
+	if err := Abandonable(rec); err != nil {
+		return meta.PartitionRecord{}, err
+	}
+	seen := []types.LeaderEpoch{rec.LeaderEpoch, rec.Mirror.SourceEpochMax}
+	for _, l := range []timeline.List{rec.Timelines, rec.Mirror.Before} {
+		if e, ok := l.Last(); ok {
+			seen = append(seen, e.FirstEpoch)
+		}
+	}
+	if e, ok := r.Own.History.Latest(); ok {
+		seen = append(seen, e.Epoch)
+	}
+	if r.Step == 0 {
+		r.Step = DefaultPromotionStep
+	}
+	epoch, err := timeline.PromotedEpoch(r.Step, seen...)
+	if err != nil {
+		return meta.PartitionRecord{}, fmt.Errorf("abandon: %w", err)
+	}
+	out := rec.Clone()
+	out.Timelines, err = rec.Mirror.Before.Extend(timeline.Entry{ID: r.TimelineID, FirstEpoch: epoch, FirstOffset: r.Own.LogEnd})
+	if err != nil {
+		return meta.PartitionRecord{}, fmt.Errorf("abandon: %w", err)
+	}
+	out.OwnTimelines = append(out.OwnTimelines, r.TimelineID)
+	out.LeaderEpoch, out.Writable = epoch, true
+	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, "abandoned"
+	forgetStart(out.Mirror)
+	checkChange(rec, &out)
+	return out, nil
+}
+
+// forgetStart drops what only a start under way needs.
+func forgetStart(m *meta.MirrorState) {
+	m.GivenUpFrom, m.Before, m.EndBefore, m.PlanID, m.Rollback, m.WasWritable, m.GapAccepted = nil, nil, 0, "", false, false, false
+}
+
+// CloseForSwitchover fences the writers of a partition that another cluster is
+// about to take over (DESIGN §6.4): read-only in a new leader epoch, the list unchanged. Closed
+// already by the same mirror's start, it stays as it is.
+func CloseForSwitchover(rec *meta.PartitionRecord, f meta.Fence) (meta.PartitionRecord, error) {
+	switch {
+	case rec.Fence != nil && rec.Fence.ClusterID == f.ClusterID && rec.Fence.StartID == f.StartID:
+		return *rec, nil
+	case rec.Fence != nil:
+		return meta.PartitionRecord{}, &Refusal{AlreadyFenced, fmt.Sprintf("it is closed for a switchover to cluster %s already", rec.Fence.ClusterID)}
+	case !rec.Writable:
+		return meta.PartitionRecord{}, &Refusal{SourceIsMirror, "it is a mirror itself: switch over from where it is written"}
+	}
+	out := rec.Clone()
+	out.Writable, out.Fence = false, &f
+	out.LeaderEpoch++
+	checkChange(rec, &out)
+	return out, nil
+}
+
+// Reopen takes a fence back: writable again, in a new leader epoch. startID empty
+// is an operator's word here, who needs no other's. A partition that is
+// not fenced stays as it is.
+func Reopen(rec *meta.PartitionRecord, startID string) (meta.PartitionRecord, error) {
+	switch {
+	case rec.Fence == nil:
+		return *rec, nil
+	case startID != "" && startID != rec.Fence.StartID:
+		return meta.PartitionRecord{}, &Refusal{StaleRequest, fmt.Sprintf("it is closed for start %s, not %s", rec.Fence.StartID, startID)}
+	}
+	out := rec.Clone()
+	out.Writable, out.Fence = true, nil
+	out.LeaderEpoch++
+	checkChange(rec, &out)
+	return out, nil
+}
+
+// AcceptGap lets a partition that stands at a gap go on behind it, once (R28).
+func AcceptGap(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+	if err := mustMirror(rec); err != nil {
+		return meta.PartitionRecord{}, err
+	}
+	if reason, _ := ReasonOf(rec.Mirror.Reason); rec.Mirror.State != meta.MirrorFailed || reason != SourceGap {
+		return meta.PartitionRecord{}, &Refusal{NoGap, "it does not stand at a gap"}
+	}
+	out := rec.Clone()
+	out.Mirror.GapAccepted = true
+	return out, nil
+}
