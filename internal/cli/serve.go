@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"tidemark/internal/broker"
@@ -101,6 +102,9 @@ func startNode(ctx context.Context, f *nodeFlags, s Streams) (*node, error) {
 		logger.Warn("setting has no effect", "setting", w.String())
 	}
 	opts := broker.Options{Logger: logger, Version: s.Version}
+	if err := harm(&opts); err != nil {
+		return nil, err
+	}
 	var ln net.Listener
 	if cfg.HTTPListener != "" {
 		if ln, err = console.Listen(cfg.HTTPListener); err != nil {
@@ -165,6 +169,11 @@ func (c *standbyCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
+	var live *liveLine
+	if s.OutTerminal {
+		live = &liveLine{w: s.Err}
+		s.Err = live
+	}
 	n, err := startNode(ctx, &c.nodeFlags, s)
 	if err != nil {
 		return err
@@ -172,6 +181,19 @@ func (c *standbyCmd) Run(ctx context.Context, s Streams) error {
 	if err := n.ensureMirror(ctx, spec); err != nil {
 		return errors.Join(err, n.close())
 	}
+	return n.runStandby(ctx, live)
+}
+
+// runStandby serves and tells of the first copy meanwhile.
+func (n *node) runStandby(ctx context.Context, live *liveLine) error {
+	told, end := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	w := &copyWatch{log: n.log, line: live, status: func(ctx context.Context) (mirror.Status, error) {
+		return n.broker.Mirrors().Status(ctx, standbyMirror)
+	}}
+	work.Go(func() { w.run(told) })
+	defer work.Wait()
+	defer end()
 	return n.run(ctx)
 }
 
