@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -20,7 +21,7 @@ type orphan struct {
 
 // chores does what the clock asks of the controller.
 func (c *Controller) chores(ctx context.Context) error {
-	now := time.Now()
+	now := clock.Now(ctx)
 	for id := range c.waiting {
 		if now.Sub(c.waiting[id]) > reportPatience {
 			c.putBack(map[meta.PartitionID]struct{}{id: {}}, false)
@@ -148,7 +149,7 @@ const reportsMax = 5000
 
 func has(logs []meta.LogReport, log meta.LogReport) bool {
 	for _, l := range logs {
-		if l == log {
+		if l.Equal(log) {
 			return true
 		}
 	}

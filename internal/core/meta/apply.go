@@ -73,6 +73,7 @@ type imageEdit struct {
 	mirrors       *edit[string, *Mirror]
 	brokerConfigs *edit[types.BrokerID, *BrokerConfig]
 	reports       *edit[types.BrokerID, *Report]
+	nodes         *edit[types.BrokerID, *Node]
 	faults        *edit[string, *ValueError]
 }
 
@@ -88,6 +89,7 @@ func newImageEdit(i *Image) *imageEdit {
 		mirrors:       i.mirrors.edit(),
 		brokerConfigs: i.brokerConfigs.edit(),
 		reports:       i.reports.edit(),
+		nodes:         i.nodes.edit(),
 		faults:        i.faults.edit(),
 	}
 }
@@ -103,6 +105,7 @@ func (e *imageEdit) done(revision Revision) *Image {
 	n.mirrors = e.mirrors.done()
 	n.brokerConfigs = e.brokerConfigs.done()
 	n.reports = e.reports.done()
+	n.nodes = e.nodes.done()
 	n.faults = e.faults.done()
 	return n
 }
@@ -133,6 +136,13 @@ func (e *imageEdit) put(kv KV) {
 	case KeyReport:
 		e.touched.reports = append(e.touched.reports, key.Broker)
 		e.fault(kv.Key, putEntry(e.reports, key.Broker, kv, DecodeReport))
+	case KeyNode:
+		e.touched.nodes = append(e.touched.nodes, key.Broker)
+		e.fault(kv.Key, putEntry(e.nodes, key.Broker, kv, DecodeNode))
+	case KeyFeatures:
+		next, err := nextEntry(e.next.features, struct{}{}, kv, DecodeFeatures)
+		e.next.features = next
+		e.fault(kv.Key, err)
 	case KeyProducerIDs:
 		next, err := nextEntry(e.next.producerIDs, struct{}{}, kv, DecodeProducerIDs)
 		e.next.producerIDs = next
@@ -232,6 +242,11 @@ func (e *imageEdit) delete(name string) {
 	case KeyReport:
 		e.touched.reports = append(e.touched.reports, key.Broker)
 		e.reports.remove(key.Broker)
+	case KeyNode:
+		e.touched.nodes = append(e.touched.nodes, key.Broker)
+		e.nodes.remove(key.Broker)
+	case KeyFeatures:
+		e.next.features = nil
 	case KeyProducerIDs:
 		e.next.producerIDs = nil
 	case KeyController:

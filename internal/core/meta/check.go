@@ -17,6 +17,9 @@ func (r *PartitionRecord) check() error {
 	if r.LeaderEpoch < 0 {
 		return fmt.Errorf("leader epoch %d", r.LeaderEpoch)
 	}
+	if r.Restored && (r.Leader != types.NoBroker || len(r.ISR)+len(r.ELR) > 0) {
+		return fmt.Errorf("restored, and led by %d with ISR %v and ELR %v", r.Leader, r.ISRIDs(), r.ELRIDs())
+	}
 	if r.MinISR < 1 {
 		return fmt.Errorf("min ISR %d", r.MinISR)
 	}
@@ -160,6 +163,22 @@ func (r *MirrorRecord) check() error {
 }
 
 func (r *BrokerConfigRecord) check() error { return nil }
+
+func (r *NodeRecord) check() error {
+	if r.ID < 0 {
+		return fmt.Errorf("node id %d", r.ID)
+	}
+	return nil
+}
+
+func (r *FeaturesRecord) check() error {
+	for name, level := range r.Levels {
+		if name == "" || level < 0 {
+			return fmt.Errorf("feature %q at level %d", name, level)
+		}
+	}
+	return nil
+}
 
 func (r *ProducerIDsRecord) check() error {
 	if r.High >= 1<<31 || r.Next > 1<<32 {

@@ -121,6 +121,22 @@ func (r ProducerIDsRecord) Encode() []byte { r.V = ProducerIDsVersion; return en
 // Encode writes the record in its current version.
 func (r ReportRecord) Encode() []byte { r.V = ReportVersion; return encode(r) }
 
+// Encode writes the record in its current version.
+func (r NodeRecord) Encode() []byte { r.V = NodeVersion; return encode(r) }
+
+// Encode writes the record in its current version.
+func (r FeaturesRecord) Encode() []byte { r.V = FeaturesVersion; return encode(r) }
+
+// DecodeNode reads the value of a node key.
+func DecodeNode(key string, data []byte) (*NodeRecord, error) {
+	return decode[NodeRecord](key, data, NodeVersion)
+}
+
+// DecodeFeatures reads the value of the features key.
+func DecodeFeatures(key string, data []byte) (*FeaturesRecord, error) {
+	return decode[FeaturesRecord](key, data, FeaturesVersion)
+}
+
 // DecodeReport reads the value of a report key.
 func DecodeReport(key string, data []byte) (*ReportRecord, error) {
 	return decode[ReportRecord](key, data, ReportVersion)

@@ -72,6 +72,10 @@ func TestEncoding(t *testing.T) {
 		`{"v":1,"name":"standby","bootstrap":["kafka:9092"],"clientConfig":{"security.protocol":"SSL"},"topics":".*","exclude":"x","groups":"g",`+
 			`"sourceClusterId":"src","want":"running","startId":"s1","settings":{"gap.policy":"fail"},"createdAt":9}`)
 	f("broker config", BrokerConfigRecord{Configs: map[string]string{"a": "1"}}.Encode(), `{"v":1,"configs":{"a":"1"}}`)
+	f("node", NodeRecord{ID: 1, Directories: []string{"a", "b"}, Replaced: []string{"c"}}.Encode(), `{"v":1,"id":1,"directories":["a","b"],"replaced":["c"]}`)
+	f("features", FeaturesRecord{Levels: map[string]int16{FeatureMetadata: 1}}.Encode(), `{"v":1,"levels":{"tidemark.version":1}}`)
+	f("restored cluster", ClusterRecord{ID: "c1", CreatedAt: 5, Restore: &Restore{ID: "r", Revision: 9, TakenAt: 6, At: 7}}.Encode(),
+		`{"v":1,"id":"c1","createdAt":5,"restore":{"id":"r","revision":9,"takenAt":6,"at":7}}`)
 	f("producer ids", ProducerIDsRecord{High: 77, Next: 1000, Broker: 1, BrokerEpoch: 101}.Encode(), `{"v":1,"high":77,"next":1000,"broker":1,"brokerEpoch":101}`)
 }
 

@@ -34,14 +34,16 @@ type Delta struct {
 	// BrokerConfigs changed; id NoBroker is the default of all brokers.
 	BrokerConfigs []Change[BrokerConfig]
 	Reports       []Change[Report]
-	// ProducerIDs, Controller and Cluster tell whether those single records changed.
-	ProducerIDs, Controller, Cluster bool
+	Nodes         []Change[Node]
+	// ProducerIDs, Controller, Cluster and Features tell whether those single records changed.
+	ProducerIDs, Controller, Cluster, Features bool
 }
 
 // IsEmpty reports whether the images differ only in their revision.
 func (d *Delta) IsEmpty() bool {
 	return len(d.Topics) == 0 && len(d.Partitions) == 0 && len(d.Brokers) == 0 && len(d.Mirrors) == 0 &&
-		len(d.BrokerConfigs) == 0 && len(d.Reports) == 0 && !d.ProducerIDs && !d.Controller && !d.Cluster
+		len(d.BrokerConfigs) == 0 && len(d.Reports) == 0 && len(d.Nodes) == 0 &&
+		!d.ProducerIDs && !d.Controller && !d.Cluster && !d.Features
 }
 
 // touched lists what may differ; an id may be named more than once.
@@ -52,6 +54,7 @@ type touched struct {
 	mirrors       []string
 	brokerConfigs []types.BrokerID
 	reports       []types.BrokerID
+	nodes         []types.BrokerID
 }
 
 func unique[T any](ids []T, compare func(a, b T) int) []T {
@@ -77,6 +80,7 @@ func touchedByEither(a, b *Image) touched {
 		mirrors:       keysOf(nil, a.mirrors, b.mirrors),
 		brokerConfigs: keysOf(nil, a.brokerConfigs, b.brokerConfigs),
 		reports:       keysOf(nil, a.reports, b.reports),
+		nodes:         keysOf(nil, a.nodes, b.nodes),
 	}
 }
 
@@ -89,6 +93,8 @@ func diff(old, next *Image, t touched) Delta {
 		Mirrors:       changes(unique(t.mirrors, strings.Compare), old.Mirror, next.Mirror),
 		BrokerConfigs: changes(unique(t.brokerConfigs, cmp.Compare), old.BrokerConfig, next.BrokerConfig),
 		Reports:       changes(unique(t.reports, cmp.Compare), old.Report, next.Report),
+		Nodes:         changes(unique(t.nodes, cmp.Compare), old.Node, next.Node),
+		Features:      entryDiffers(old.features, next.features),
 		ProducerIDs:   entryDiffers(old.producerIDs, next.producerIDs),
 		Controller:    entryDiffers(old.controller, next.controller),
 		Cluster:       entryDiffers(old.cluster, next.cluster),

@@ -34,7 +34,11 @@ type DescribedEntry struct {
 // such as "partitions/"; everything with an empty one.
 func Describe(i *Image, prefix string) Description {
 	d := &describer{keys: i.keys, prefix: prefix}
-	addSingle(d, i.keys.Cluster(), i.cluster, func(r *ClusterRecord) string { return "cluster " + r.ID })
+	addSingle(d, i.keys.Cluster(), i.cluster, summarizeCluster)
+	addSingle(d, i.keys.Features(), i.features, func(r *FeaturesRecord) string { return summarizeLevels(r.Levels) })
+	for id, e := range i.nodes.all() {
+		add(d, i.keys.Node(id), e, summarizeNode)
+	}
 	for id, e := range i.brokers.all() {
 		add(d, i.keys.Broker(id), e, summarizeBroker)
 	}
@@ -152,6 +156,29 @@ func summarizeMap(m map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
+func summarizeCluster(r *ClusterRecord) string {
+	s := "cluster " + r.ID
+	if r.Restore != nil {
+		s += fmt.Sprintf(" restored from revision %d", r.Restore.Revision)
+	}
+	return s
+}
+
+func summarizeLevels(levels map[string]int16) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(levels)) {
+		parts = append(parts, fmt.Sprintf("%s=%d", name, levels[name]))
+	}
+	return strings.Join(parts, " ")
+}
+
+func summarizeNode(r *NodeRecord) string {
+	if len(r.Directories) == 0 {
+		return "waits for a new folder"
+	}
+	return "folders " + strings.Join(r.Directories, ",")
+}
+
 func summarizeBroker(r *BrokerRecord) string {
 	var at []string
 	for _, e := range r.Endpoints {
@@ -197,6 +224,9 @@ func summarizePartition(r *PartitionRecord) string {
 	fmt.Fprintf(&b, "leader %d epoch %d replicas %v isr %v", r.Leader, r.LeaderEpoch, r.Replicas, r.ISRIDs())
 	if len(r.ELR) > 0 {
 		fmt.Fprintf(&b, " elr %v", r.ELRIDs())
+	}
+	if r.Restored {
+		b.WriteString(" restored")
 	}
 	if r.Writable {
 		b.WriteString(" writable")

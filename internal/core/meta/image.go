@@ -46,9 +46,11 @@ type (
 	Mirror       = Entry[string, MirrorRecord]
 	BrokerConfig = Entry[types.BrokerID, BrokerConfigRecord]
 	Report       = Entry[types.BrokerID, ReportRecord]
+	Node         = Entry[types.BrokerID, NodeRecord]
 	ProducerIDs  = Entry[struct{}, ProducerIDsRecord]
 	Controller   = Entry[struct{}, ControllerRecord]
 	Cluster      = Entry[struct{}, ClusterRecord]
+	FeatureLevel = Entry[struct{}, FeaturesRecord]
 )
 
 // Image is everything the metadata store says about one cluster at one
@@ -70,6 +72,8 @@ type Image struct {
 	producerIDs   *ProducerIDs
 	controller    *Controller
 	cluster       *Cluster
+	nodes         tree[types.BrokerID, *Node]
+	features      *FeatureLevel
 	faults        tree[string, *ValueError]
 }
 
@@ -86,6 +90,7 @@ func Empty(clusterID string) *Image {
 		mirrors:       newTree[string, *Mirror](strings.Compare),
 		brokerConfigs: newTree[types.BrokerID, *BrokerConfig](cmp.Compare[types.BrokerID]),
 		reports:       newTree[types.BrokerID, *Report](cmp.Compare[types.BrokerID]),
+		nodes:         newTree[types.BrokerID, *Node](cmp.Compare[types.BrokerID]),
 		faults:        newTree[string, *ValueError](strings.Compare),
 	}
 }
@@ -310,6 +315,23 @@ func (i *Image) BrokerConfig(id types.BrokerID) (*BrokerConfig, bool) {
 func (i *Image) Report(id types.BrokerID) (*Report, bool) {
 	r, ok := i.reports.get(id)
 	return r, ok && r.Record != nil
+}
+
+// Node gives what is remembered of a node, whether or not it is registered.
+func (i *Image) Node(id types.BrokerID) (*Node, bool) {
+	n, ok := i.nodes.get(id)
+	return n, ok && n.Record != nil
+}
+
+// NodeEntry finds a node's key whether or not its value can be read: its Record may be nil.
+func (i *Image) NodeEntry(id types.BrokerID) (*Node, bool) { return i.nodes.get(id) }
+
+// Nodes walks the nodes that are remembered, by id.
+func (i *Image) Nodes() iter.Seq[*Node] { return readable(i.nodes) }
+
+// Features gives the finalized feature levels, if any were ever written.
+func (i *Image) Features() (*FeatureLevel, bool) {
+	return i.features, i.features != nil && i.features.Record != nil
 }
 
 // ProducerIDs gives the producer id counter, if a block was ever taken.

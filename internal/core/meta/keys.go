@@ -61,6 +61,12 @@ func (k Keys) BrokerConfig(id types.BrokerID) string {
 // ProducerIDs is the key of the ProducerIDsRecord.
 func (k Keys) ProducerIDs() string { return k.root + "producer-ids" }
 
+// Node is the key of a NodeRecord.
+func (k Keys) Node(id types.BrokerID) string { return k.root + "nodes/" + strconv.Itoa(int(id)) }
+
+// Features is the key of the FeaturesRecord.
+func (k Keys) Features() string { return k.root + "features" }
+
 // Report is the key of a broker's ReportRecord.
 func (k Keys) Report(id types.BrokerID) string { return k.root + "reports/" + strconv.Itoa(int(id)) }
 
@@ -85,12 +91,14 @@ const (
 	KeyBrokerConfig
 	KeyProducerIDs
 	KeyReport
+	KeyNode
+	KeyFeatures
 )
 
 // Key is a key taken apart. Only the fields of its kind are set.
 type Key struct {
 	Kind      KeyKind
-	Broker    types.BrokerID // KeyBroker, KeyReport; KeyBrokerConfig, where NoBroker means the default for all
+	Broker    types.BrokerID // KeyBroker, KeyNode, KeyReport; KeyBrokerConfig, where NoBroker means the default for all
 	TopicID   types.TopicID  // KeyTopic, KeyPartition
 	Partition int32          // KeyPartition
 	Name      string         // KeyName, KeyMirror
@@ -108,11 +116,14 @@ func (k Keys) Parse(key string) (Key, error) {
 	}
 	kind, arg, _ := strings.Cut(rest, "/")
 	switch kind {
-	case "cluster", "controller", "producer-ids":
+	case "cluster", "controller", "features", "producer-ids":
 		return parseSingle(key, kind, rest)
 	case "brokers":
 		id, err := parseNumber(key, arg)
 		return Key{Kind: KeyBroker, Broker: types.BrokerID(id)}, err
+	case "nodes":
+		id, err := parseNumber(key, arg)
+		return Key{Kind: KeyNode, Broker: types.BrokerID(id)}, err
 	case "reports":
 		id, err := parseNumber(key, arg)
 		return Key{Kind: KeyReport, Broker: types.BrokerID(id)}, err
@@ -140,6 +151,8 @@ func parseSingle(key, kind, rest string) (Key, error) {
 		return Key{Kind: KeyCluster}, nil
 	case "controller":
 		return Key{Kind: KeyController}, nil
+	case "features":
+		return Key{Kind: KeyFeatures}, nil
 	}
 	return Key{Kind: KeyProducerIDs}, nil
 }

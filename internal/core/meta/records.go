@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 )
 
@@ -15,14 +16,57 @@ const (
 	BrokerConfigVersion = 1
 	ProducerIDsVersion  = 1
 	ReportVersion       = 1
+	NodeVersion         = 1
+	FeaturesVersion     = 1
 )
 
-// ClusterRecord is written once, by the first broker: whoever finds another id
-// below its keys has the wrong store.
+// ClusterRecord is written by the first broker, and again by a restore alone:
+// whoever finds another id below its keys has the wrong store.
 type ClusterRecord struct {
 	V         int          `json:"v"`
 	ID        string       `json:"id"`
 	CreatedAt types.Millis `json:"createdAt"`
+	// Restore says that this metadata came from a backup; nil if it never did.
+	Restore *Restore `json:"restore,omitempty"`
+}
+
+// Restore tells of the last time that the metadata came from a backup, or went
+// back in time in another way that an operator has settled.
+type Restore struct {
+	// ID is fresh for each restore: revisions before and after it can't be compared.
+	ID string `json:"id"`
+	// Revision is the backup's, taken at TakenAt.
+	Revision Revision     `json:"revision"`
+	TakenAt  types.Millis `json:"takenAt"`
+	At       types.Millis `json:"at"`
+}
+
+// RestoreID is the id of the restore that this metadata came from, empty if from none.
+func (r *ClusterRecord) RestoreID() string {
+	if r == nil || r.Restore == nil {
+		return ""
+	}
+	return r.Restore.ID
+}
+
+// NodeRecord is what the cluster remembers of a node beyond its registration:
+// whose id it is. It has no lease.
+type NodeRecord struct {
+	V  int            `json:"v"`
+	ID types.BrokerID `json:"id"`
+	// Directories are the ids of the data folders that are the node's. None: the
+	// next folder that registers takes the id (a replaced node).
+	Directories []string `json:"directories,omitempty"`
+	// Replaced are folders that were the node's and must not come back under its id.
+	Replaced []string `json:"replaced,omitempty"`
+}
+
+// FeaturesRecord holds the finalized levels of the cluster's features (KIP-584).
+type FeaturesRecord struct {
+	V int `json:"v"`
+	// Levels are by feature name. A feature that is missing has the level that
+	// Feature.Absent says.
+	Levels map[string]int16 `json:"levels"`
 }
 
 // Endpoint is one address that a broker tells its clients.
@@ -46,6 +90,11 @@ type BrokerRecord struct {
 	// DirectoryID names the data folder (directory.id of meta.properties). A
 	// registration with the same id and folder is the same broker, restarted.
 	DirectoryID string `json:"directoryId"`
+	// Directories are the ids of all of its data folders, DirectoryID included;
+	// empty if that is the only one.
+	Directories []string `json:"directories,omitempty"`
+	// Features are the levels that the program supports.
+	Features Features `json:"features,omitempty"`
 	// Incarnation is fresh for every start of the process and every registration.
 	Incarnation string `json:"incarnation"`
 	// CleanShutdownEpoch is the broker epoch of the registration that this
@@ -109,6 +158,27 @@ type LogReport struct {
 	LogEnd    types.Offset      `json:"logEnd"`
 	// Offline: the log can't be opened, or its history can't be cut: it may not lead.
 	Offline bool `json:"offline,omitempty"`
+	// Restored is set if the record came from a backup: the log is then told as it
+	// is, without a cut, because the record may be older than what was cut already.
+	Restored *RestoredLog `json:"restored,omitempty"`
+}
+
+// RestoredLog is what a replica knows that a record from a backup may not know (R19).
+type RestoredLog struct {
+	// EpochMax is the highest leader epoch in the log's history and its timeline checkpoint.
+	EpochMax types.LeaderEpoch `json:"epochMax"`
+	// Timelines is the list that the replica has applied; empty if none.
+	Timelines timeline.List `json:"timelines,omitempty"`
+}
+
+// Equal reports whether both say the same.
+func (l LogReport) Equal(o LogReport) bool {
+	a, b := l.Restored, o.Restored
+	l.Restored, o.Restored = nil, nil
+	if l != o || (a == nil) != (b == nil) {
+		return false
+	}
+	return a == nil || a.EpochMax == b.EpochMax && a.Timelines.Equal(b.Timelines)
 }
 
 // What a mirror is asked to do.
