@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"tidemark/internal/assert"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
@@ -38,39 +38,20 @@ func (p *Partition) Append(ctx context.Context, raw []byte, req api.AppendReques
 		return api.AppendResult{}, outcomeOf(err)
 	}
 	// raw belongs to the shard until it replies, whatever becomes of ctx.
-	if !p.await(op) {
-		return api.AppendResult{}, errNotLeader("the broker is shutting down")
+	if _, err := p.shard.wait(context.WithoutCancel(ctx), clock.Forever, op.reply); err != nil {
+		return api.AppendResult{}, outcomeOf(err)
 	}
 	if !op.pending {
 		return op.res, op.err
 	}
-	timer := time.NewTimer(req.Timeout)
-	defer timer.Stop()
-	select {
-	case <-op.reply:
-		return op.res, op.err
-	case <-timer.C:
+	settled, err := p.shard.wait(ctx, req.Timeout, op.reply)
+	switch {
+	case err != nil:
+		return api.AppendResult{}, outcomeOf(err)
+	case !settled:
 		return api.AppendResult{}, wire.Errorf(wire.ErrRequestTimedOut, "the in-sync replicas of %s didn't answer in time; the batch stays in the log", p.tp)
-	case <-ctx.Done():
-		return api.AppendResult{}, ctx.Err()
-	case <-p.shard.done:
-		return api.AppendResult{}, errNotLeader("the broker is shutting down")
 	}
-}
-
-// await waits until the shard has run the append; false if the shard ended without running it.
-func (p *Partition) await(op *appendOp) bool {
-	select {
-	case <-op.reply:
-		return true
-	case <-p.shard.done:
-	}
-	select {
-	case <-op.reply:
-		return true
-	default:
-		return false
-	}
+	return op.res, op.err
 }
 
 func outcomeOf(err error) error {

@@ -18,6 +18,7 @@ import (
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/broker/follow"
 	"tidemark/internal/broker/mirror"
+	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -42,6 +43,8 @@ type Options struct {
 	Store metastore.Store
 	// DialPeer makes the connections to other brokers; nil: TCP as usual.
 	DialPeer func(ctx context.Context, address string) (stdnet.Conn, error)
+
+	virtual *VirtualOptions // the simulator's
 }
 
 // Broker is one running node. Open makes it.
@@ -120,18 +123,24 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	if opts.Now == nil {
 		opts.Now = func() types.Millis { return types.Millis(time.Now().UnixMilli()) }
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, metrics := context.Background(), telemetry.New
+	if opts.virtual != nil {
+		ctx, metrics = opts.virtual.context(ctx), opts.virtual.metrics
+	}
+	ctx, cancel := context.WithCancel(ctx)
 	b := &Broker{
-		cfg: cfg, opts: opts, logger: opts.Logger, fs: opts.FS, metrics: telemetry.New(),
-		ctx: ctx, cancel: cancel, started: time.Now(), done: make(chan struct{}),
+		cfg: cfg, opts: opts, logger: opts.Logger, fs: opts.FS, metrics: metrics(),
+		ctx: ctx, cancel: cancel, started: clock.Now(ctx), done: make(chan struct{}),
 	}
 	b.gate, b.counts = newGate(b.metrics.Requests), newAPIMetrics(b.metrics)
 	b.env = &environment{
 		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks,
 		background: &b.work, ctx: ctx, lagMax: cfg.ReplicaLagTimeMaxMs,
-		ticks: func() types.Millis { return types.Millis(time.Since(b.started).Milliseconds()) },
+		ticks: func() types.Millis { return types.Millis(clock.Since(ctx, b.started).Milliseconds()) },
 	}
 	b.env.peer = b.peerView
+	b.env.lapsed = func() bool { return b.lease != nil && b.lease.over() }
+	b.env.readFromRack = cfg.Replica.Selector == config.RackAwareSelector
 	return b
 }
 
@@ -239,6 +248,9 @@ func (b *Broker) PartitionByName(topic string, number int32) (*Partition, bool) 
 
 // Partitions walks the partitions that this node holds, in no order.
 func (b *Broker) Partitions() iter.Seq[*Partition] {
+	if b.opts.virtual != nil {
+		return b.partitionsInOrder()
+	}
 	return func(yield func(*Partition) bool) {
 		b.partitions.Range(func(_, v any) bool { return yield(v.(*Partition)) })
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 )
 
@@ -30,7 +31,7 @@ func newChores(b *Broker) *chores {
 
 func (c *chores) close() {
 	c.cancel()
-	c.work.Wait()
+	clock.Join(c.b.ctx, &c.work)
 }
 
 // every runs f each interval until the chores end. An interval of "never" starts nothing.
@@ -39,16 +40,14 @@ func (c *chores) every(interval types.Millis, f func()) {
 	if interval <= 0 || interval > longest {
 		return
 	}
-	c.work.Go(func() {
-		tick := time.NewTicker(time.Duration(interval) * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-c.ctx.Done():
+	clock.Go(c.ctx, &c.work, func() {
+		pause := time.Duration(interval) * time.Millisecond
+		for last := clock.Now(c.ctx); ; {
+			if clock.Sleep(c.ctx, max(pause-clock.Since(c.ctx, last), 0)) != nil {
 				return
-			case <-tick.C:
-				f()
 			}
+			last = clock.Now(c.ctx)
+			f()
 		}
 	})
 }
@@ -56,13 +55,9 @@ func (c *chores) every(interval types.Millis, f func()) {
 // removeLater removes a renamed folder after a delay. What is left when the
 // node stops is removed at its next start.
 func (c *chores) removeLater(d *logDir, folder string, delay types.Millis) {
-	c.work.Go(func() {
-		t := time.NewTimer(time.Duration(delay) * time.Millisecond)
-		defer t.Stop()
-		select {
-		case <-c.ctx.Done():
+	clock.Go(c.ctx, &c.work, func() {
+		if clock.Sleep(c.ctx, time.Duration(delay)*time.Millisecond) != nil {
 			return
-		case <-t.C:
 		}
 		if !strings.HasPrefix(folder, d.path) {
 			folder = filepath.Join(d.path, folder)

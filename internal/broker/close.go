@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 )
 
@@ -56,7 +59,7 @@ func (b *Broker) shutDown(ctx context.Context) error {
 		b.fetchers.Close()
 	}
 	b.cancel()
-	b.work.Wait()
+	clock.Join(b.ctx, &b.work)
 	clean := b.closePartitions()
 	if b.store != nil {
 		note("end the registration", b.unregister(context.WithoutCancel(ctx)))
@@ -70,27 +73,27 @@ func (b *Broker) shutDown(ctx context.Context) error {
 
 // closePartitions closes every log on its shard, and the shards; false if one did not close cleanly.
 func (b *Broker) closePartitions() bool {
-	clean := true
-	results := make(chan error)
-	n := 0
+	var unclean atomic.Bool
+	var work sync.WaitGroup
 	for p := range b.Partitions() {
-		n++
-		go func() {
-			if err := p.shard.send(context.Background(), event{p: p, f: func() { results <- p.close() }}); err != nil {
-				results <- err
+		clock.Go(b.ctx, &work, func() {
+			done := make(chan struct{})
+			var fault error
+			err := p.shard.send(context.Background(), event{p: p, f: func() { fault = p.close(); close(done) }})
+			if err == nil {
+				_, err = clock.Wait(context.WithoutCancel(b.ctx), clock.Forever, done)
 			}
-		}()
+			if err = errors.Join(err, fault); err != nil {
+				unclean.Store(true)
+				b.logger.Error("partition wasn't closed cleanly", "err", err)
+			}
+		})
 	}
-	for range n {
-		if err := <-results; err != nil {
-			clean = false
-			b.logger.Error("partition wasn't closed cleanly", "err", err)
-		}
-	}
+	clock.Join(b.ctx, &work)
 	for _, s := range b.shards {
 		s.close()
 	}
-	return clean
+	return !unclean.Load()
 }
 
 // closeDirs writes the last checkpoints and, after a clean end, the mark.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -21,7 +22,7 @@ var ErrRefused = metastore.ErrRefused
 // image shows it. After a refusal or an unknown outcome it waits until the image
 // shows what there is now: whoever plans anew sees it (R8).
 func (b *Broker) Commit(ctx context.Context, plan meta.Plan) (meta.Revision, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitPatience)
+	ctx, cancel := clock.WithTimeout(ctx, commitPatience)
 	defer cancel()
 	from := time.Now()
 	rev, err := metastore.Commit(ctx, b.store, plan)

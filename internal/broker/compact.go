@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/log"
 )
 
@@ -39,7 +40,7 @@ func (b *Broker) startCompaction() {
 		limits: log.CompactionLimits{MaxKeys: int(max(keys, 1000))},
 	}
 	for range threads {
-		b.chores.work.Go(func() { c.run(b.chores.ctx) })
+		clock.Go(b.chores.ctx, &b.chores.work, func() { c.run(b.chores.ctx) })
 	}
 }
 
@@ -50,10 +51,7 @@ func (c *compactor) run(ctx context.Context) {
 			c.compact(ctx, p)
 			continue
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = clock.Sleep(ctx, pause) // the loop looks at ctx
 	}
 }
 
@@ -92,7 +90,7 @@ func (c *compactor) free(p *Partition) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	until, rests := c.resting[p]
-	if rests && time.Now().After(until) {
+	if rests && clock.Now(c.b.ctx).After(until) {
 		delete(c.resting, p)
 		rests = false
 	}
@@ -108,7 +106,7 @@ func (c *compactor) compact(ctx context.Context, p *Partition) {
 	if err == nil || ctx.Err() != nil || errors.Is(err, log.ErrCompactionOvertaken) {
 		return
 	}
-	c.resting[p] = time.Now().Add(compactionRest)
+	c.resting[p] = clock.Now(c.b.ctx).Add(compactionRest)
 	c.b.metrics.Log.CompactionErrors.Inc()
 	c.b.logger.Error("compaction failed; the partition is left alone for a while", "partition", p.tp.String(), "err", err, "for", compactionRest)
 }

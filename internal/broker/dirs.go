@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"tidemark/internal/broker/ids"
+	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -225,7 +226,7 @@ func (b *Broker) dirFailed(d *logDir, cause error) {
 	if !slices.ContainsFunc(b.dirs, func(d *logDir) bool { return d.failure() == nil }) {
 		b.fail(fmt.Errorf("every log dir is offline, the last one because of: %w", cause))
 	}
-	b.work.Go(func() {
+	clock.Go(b.ctx, &b.work, func() {
 		for p := range b.Partitions() {
 			if p.dir == d {
 				b.tell(p, func() { p.goOffline(cause) })

@@ -1,9 +1,11 @@
 package broker
 
 import (
+	"sync"
 	"time"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 )
@@ -13,7 +15,7 @@ import (
 // appended meanwhile waits for the next sync: that is the group commit.
 type flushing struct {
 	job  *log.FlushJob
-	done chan error // gets the outcome, once
+	sync func() error // once; whoever comes second waits for its outcome
 }
 
 // startFlush begins a sync unless one is under way, which is followed by another one then.
@@ -32,13 +34,15 @@ func (p *Partition) startFlush() {
 	}
 	// Invariant I-124: a partition has one sync under way at a time.
 	assert.That(p.flush == nil, "I-124: a second sync of %s", p.tp)
-	f := &flushing{job: job, done: make(chan error, 1)}
-	p.flush = f
-	p.env.background.Go(func() {
+	f := &flushing{job: job, sync: sync.OnceValue(func() error {
 		from := time.Now()
 		err := job.Sync()
 		p.env.metrics.Log.FlushMs.Observe(float64(time.Since(from).Microseconds()) / 1000)
-		f.done <- err
+		return err
+	})}
+	p.flush = f
+	clock.Go(p.env.ctx, p.env.background, func() {
+		_ = f.sync() // endFlush gets the outcome
 		// A shard that has stopped has ended the flush itself (endFlush).
 		_ = p.shard.send(p.env.ctx, event{p: p, f: func() { p.flushEnded(f) }})
 	})
@@ -63,7 +67,7 @@ func (p *Partition) endFlush() {
 		return
 	}
 	p.flush = nil
-	if err := p.log.EndFlush(f.job, <-f.done); err != nil {
+	if err := p.log.EndFlush(f.job, f.sync()); err != nil {
 		_ = p.storageFault(err) // whoever waits is answered by goOffline
 		return
 	}

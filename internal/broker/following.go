@@ -101,7 +101,8 @@ func (p *Partition) Take(a follow.Answer, done func()) {
 // the next fetch off: this replica falls behind, and leaves the ISR in time (R29).
 func (p *Partition) received(a follow.Answer) {
 	s, following := p.follower.Session()
-	if !following || s.Generation != a.Reply.To.Generation || p.offline != nil || p.deleted {
+	late := s.Generation != a.Reply.To.Generation && !p.follower.Rules.TakeLate
+	if !following || late || p.offline != nil || p.deleted {
 		return // a newer session has its own wish
 	}
 	own := replicaLog(p.log.View())
@@ -111,10 +112,14 @@ func (p *Partition) received(a follow.Answer) {
 	switch v.Kind {
 	case replica.VerdictStale:
 	case replica.VerdictAccept:
-		err = p.accept(a, v)
+		if err = p.accept(a, v); err == nil {
+			p.agreed = s.Generation
+		}
 	case replica.VerdictCut:
+		p.agreed = 0
 		err = p.cutTo(a, v.At)
 	case replica.VerdictRestart:
+		p.agreed = 0
 		err = p.restartAt(v.At, "the leader's range begins there")
 	case replica.VerdictEnd:
 		later = true // the record of the leader's epoch, or ours, is on its way
@@ -305,7 +310,7 @@ func (b *Broker) startFollowing() error {
 		MaxWait: time.Duration(c.Replica.FetchWaitMaxMs) * time.Millisecond, MinBytes: c.Replica.FetchMinBytes, MaxBytes: c.Replica.FetchResponseMaxBytes,
 	}
 	b.fetchers = follow.New(follow.Options{
-		Node: peers{b}, Client: source.Open(cfg, source.Options{Logger: b.logger, SoftwareVersion: b.opts.Version, ClusterID: b.clusterID}),
+		Node: peers{b}, Client: follow.Connect(source.Open(cfg, source.Options{Logger: b.logger, SoftwareVersion: b.opts.Version, ClusterID: b.clusterID})),
 		Logger: b.logger, Limits: limits, PartitionBytes: c.Replica.FetchMaxBytes, BackoffMax: time.Duration(c.Replica.FetchBackoffMs) * time.Millisecond,
 	})
 	b.env.fetching, b.env.changeISR = b.fetchers, b.changeISR

@@ -97,7 +97,7 @@ func (b *Broker) isReplica(r *meta.PartitionRecord) bool {
 // leads is R10 without R19: the record names this node in its present registration.
 func (b *Broker) leads(image *meta.Image, r *meta.PartitionRecord) bool {
 	e, ok := image.BrokerEpoch(b.cfg.NodeID)
-	return r != nil && ok && r.Leader == b.cfg.NodeID && r.LeaderBrokerEpoch == e
+	return r != nil && ok && r.Leader == b.cfg.NodeID && (r.LeaderBrokerEpoch == e || b.env.rules.KeepsEpoch)
 }
 
 // shardOf gives the event loop of a partition. It depends on the name alone, so
@@ -201,7 +201,22 @@ func (b *Broker) get(id types.TopicID, number int32) (*Partition, error) {
 		return nil, s.err
 	}
 	if b.lease.over() {
-		return nil, errNotLeader("this broker's registration has lapsed")
+		return nil, errLapsed
+	}
+	return p, nil
+}
+
+// getReplica finds a partition that consumers may read here.
+func (b *Broker) getReplica(id types.TopicID, number int32) (*Partition, error) {
+	p, ok := b.Partition(id, number)
+	if !ok {
+		return b.get(id, number) // says why not
+	}
+	if s := p.serving.Load(); s.readErr != nil {
+		return nil, s.readErr
+	}
+	if b.lease.over() {
+		return nil, errLapsed
 	}
 	return p, nil
 }

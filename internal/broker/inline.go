@@ -47,7 +47,7 @@ type InlineOptions struct {
 // NewInline makes the partition; Show opens it.
 func NewInline(o InlineOptions) *Inline {
 	env := &environment{
-		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: o.Rules,
+		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: VirtualRules{Log: o.Rules},
 		background: &sync.WaitGroup{}, ctx: context.Background(), ticks: o.Now, fetching: o.Fetching,
 		peer: func(types.BrokerID) replica.BrokerView { return replica.BrokerView{Epoch: types.NoBrokerEpoch} },
 	}

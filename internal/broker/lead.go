@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/replica"
@@ -68,6 +69,7 @@ func (p *Partition) countFetches() {
 		}
 		p.propose(change)
 	}
+	p.showReaders()
 	p.refresh()
 }
 
@@ -86,6 +88,7 @@ func (p *Partition) lead() {
 	if !p.leading || p.assigned != int32(p.record.LeaderEpoch) {
 		if _, led := p.leader.LeaderEpoch(); led {
 			p.leader.Resign(int64(p.revision))
+			p.showReaders()
 		}
 		return
 	}
@@ -94,6 +97,15 @@ func (p *Partition) lead() {
 		Revision: int64(p.revision), LeaderEpoch: p.record.LeaderEpoch, Replicas: p.record.Replicas, ISR: p.record.ISR,
 		MinISR: p.record.MinISR, LogEnd: v.LogEnd, HighWatermark: v.HighWatermark, Now: p.env.ticks(), LagMax: p.env.lagMax,
 	})
+	p.showReaders()
+}
+
+// showReaders publishes to whom consumers may be sent (KIP-392).
+func (p *Partition) showReaders() {
+	if p.env.readFromRack {
+		list := p.leader.Readers()
+		p.readers.Store(&list)
+	}
 }
 
 // ledMark is how far the high watermark may go (R14). With log.flush.acks
@@ -173,17 +185,15 @@ func (p *Partition) propose(c *replica.ISRChange) {
 	assert.That(p.leader.Pending() == c, "I-213: %s proposes an ISR beside the pending one", p.tp)
 	p.env.logger.Info("ISR change proposed", "partition", p.tp.String(), "from", p.record.ISRIDs(), "to", c.ISR)
 	from := p.revision
-	p.env.background.Go(func() {
+	clock.Go(p.env.ctx, p.env.background, func() {
 		for {
 			err := p.env.changeISR(p.env.ctx, p.id, p.tp.Partition, from, c.ISR)
-			unknown := err != nil && !isRefusedChange(err)
+			unknown := err != nil && !isRefusedChange(err) && !p.env.rules.UnknownIsRefused
 			if p.shard.send(p.env.ctx, event{p: p, f: func() { p.proposed(c, err, unknown) }}) != nil || !unknown {
 				return
 			}
 			// A repetition settles it: it happens, or it is refused because a record follows.
-			select {
-			case <-time.After(proposePause):
-			case <-p.env.ctx.Done():
+			if clock.Sleep(p.env.ctx, proposePause) != nil {
 				return
 			}
 		}

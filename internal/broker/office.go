@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/controller"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
@@ -39,7 +40,7 @@ func (n officeNode) Report(ctx context.Context, id meta.PartitionID) meta.LogRep
 	if !ok {
 		return meta.LogReport{Offline: true}
 	}
-	ctx, cancel := context.WithTimeout(ctx, reportWait)
+	ctx, cancel := clock.WithTimeout(ctx, reportWait)
 	defer cancel()
 	var report meta.LogReport
 	err := p.Do(ctx, func(o *Owned) error {
@@ -114,7 +115,7 @@ func (b *Broker) drain(ctx context.Context) {
 	if _, ok := b.BrokerEpoch(); !ok || b.lease.over() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, drainPatience)
+	ctx, cancel := clock.WithTimeout(ctx, drainPatience)
 	defer cancel()
 	from := time.Now()
 	b.lease.draining.Store(true)

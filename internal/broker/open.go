@@ -57,7 +57,7 @@ func (p *Partition) logOptions(topic config.Topic) log.Options {
 	o := log.Options{
 		FS: d.fs, Dir: filepath.Join(d.path, p.tp.String()), TopicPartition: p.tp, TopicID: p.id,
 		Config: logConfig(topic, p.tp), Now: p.env.now, Logger: p.env.logger,
-		CleanShutdown: d.clean, Keeper: p.env.keeper, Checkpoints: d.checkpoints, Rules: p.env.rules,
+		CleanShutdown: d.clean, Keeper: p.env.keeper, Checkpoints: d.checkpoints, Rules: p.env.rules.Log,
 	}
 	m := d.checkpoints.Get(p.tp)
 	o.RecoveryPoint, o.LogStart, o.HighWatermark = m.RecoveryPoint, m.LogStart, m.HighWatermark

@@ -9,6 +9,7 @@ import (
 
 	"tidemark/internal/assert"
 	"tidemark/internal/broker/api"
+	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/replica"
@@ -24,13 +25,17 @@ type environment struct {
 	now       func() types.Millis
 	logger    *slog.Logger
 	metrics   *telemetry.Metrics
-	keeper    log.Keeper // the vault; nil drops what cuts remove (tests only)
-	flushAcks bool       // log.flush.acks
-	rules     log.Rules  // switched off by the simulator alone
+	keeper    log.Keeper   // the vault; nil drops what cuts remove (tests only)
+	flushAcks bool         // log.flush.acks
+	rules     VirtualRules // switched off by the simulator alone
 	// ticks is a clock in milliseconds that no step of the wall clock moves:
 	// who is in sync is judged by it (KAFKA-20609).
 	ticks  func() types.Millis
 	lagMax types.Millis // replica.lag.time.max.ms
+	// lapsed says that this node's registration may be over (R10); nil: never.
+	lapsed func() bool
+	// readFromRack is set by replica.selector.class (KIP-392).
+	readFromRack bool
 	// fetching fetches for those who follow; nil follows nobody.
 	fetching Fetching
 	// peer is what the metadata says of another broker.
@@ -86,12 +91,14 @@ type Partition struct {
 	flushAgain bool        // records came that need another one
 	view       log.View    // as last published
 	checkpoint *appliedCheckpoint
-	leader     replica.Leader // counts followers while this node leads
+	leader     replica.Leader                   // counts followers while this node leads
+	readers    atomic.Pointer[[]replica.Reader] // of leader, as last counted; any goroutine
 
 	// What follows a leader of this cluster.
 	follower    replica.Follower
 	generation  uint64         // of its sessions
 	followed    types.BrokerID // whom the fetcher was asked to fetch from
+	agreed      uint64         // the session in which the leader's answer was accepted last
 	followFault bool           // following could not begin: the clock tries again
 	toldFault   string
 }
@@ -99,14 +106,17 @@ type Partition struct {
 // serving is what this node may do for a partition right now. It never changes.
 type serving struct {
 	// err is what every request gets; nil if this node serves the partition as its leader.
-	err   error
-	log   *log.Log // nil before the log was opened
-	epoch types.LeaderEpoch
+	err error
+	// readErr is what a consumer gets that may read from any replica (KIP-392): nil
+	// also on a follower whose log was found to agree with its leader's.
+	readErr error
+	log     *log.Log // nil before the log was opened
+	epoch   types.LeaderEpoch
 	// mirror names the mirror that alone may write; "" if clients may.
 	mirror string
 	// readOnly: not writable though no mirror is named; fenced: for a switchover.
 	readOnly, fenced bool
-	minISR   bool // the ISR has its minimum: acks=all is taken
+	minISR           bool // the ISR has its minimum: acks=all is taken
 	// epochStart is where the leader epoch began: before the high watermark has
 	// reached it, latest offsets aren't told (KIP-207).
 	epochStart types.Offset
@@ -119,7 +129,9 @@ func errNotLeader(why string) error {
 
 func newPartition(env *environment, s *shard, id types.TopicID, tp types.TopicPartition, dir *logDir) *Partition {
 	p := &Partition{env: env, shard: s, id: id, tp: tp, dir: dir, assigned: -1, followed: types.NoBroker}
-	p.serving.Store(&serving{err: errNotLeader("the partition is being opened"), epoch: types.NoLeaderEpoch})
+	p.follower.Rules, p.leader.Rules = env.rules.Follower, env.rules.Leader
+	opening := errNotLeader("the partition is being opened")
+	p.serving.Store(&serving{err: opening, readErr: opening, epoch: types.NoLeaderEpoch})
 	return p
 }
 
@@ -162,10 +174,11 @@ var errNoOutcome = errors.Join(errStopped, errors.New("the event may or may not 
 // the high watermark moves (R14), waiting appends and fetches are told.
 // An error of f is passed on.
 func (p *Partition) Do(ctx context.Context, f func(o *Owned) error) error {
-	result := make(chan error, 1)
+	done := make(chan struct{})
+	result := errors.New("the partition failed while it ran") // until done is closed the shard's
 	err := p.shard.send(ctx, event{p: p, f: func() {
-		err := errors.New("the partition failed while it ran")
-		defer func() { result <- err }()
+		err := result
+		defer func() { result = err; close(done) }()
 		p.endFlush()
 		if p.deleted {
 			err = wire.Errorf(wire.ErrUnknownTopicOrPartition, "%s was deleted", p.tp)
@@ -181,19 +194,16 @@ func (p *Partition) Do(ctx context.Context, f func(o *Owned) error) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-p.shard.done:
+	if !p.shard.inline || p.shard.turns != nil {
+		_, err = p.shard.wait(ctx, clock.Forever, done)
 	}
-	select {
-	case err := <-result:
-		return err
-	default:
+	switch {
+	case errors.Is(err, errStopped):
 		return errNoOutcome
+	case err != nil:
+		return err
 	}
+	return result
 }
 
 // Owned is a partition in the hands of its owner: valid only inside the function

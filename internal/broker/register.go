@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/ids"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -18,10 +19,17 @@ import (
 // lease may be over (R10): the store's word can come too late.
 type registration struct {
 	lease    atomic.Int64 // meta.LeaseID, 0: none yet
+	now      func() time.Time
+	endless  bool // the simulator's: over says never
 	began    time.Time
 	until    atomic.Int64 // nanoseconds after began, 0: no lease
 	draining atomic.Bool  // a registration made anew says so too
 	epoch    atomic.Int64 // this process's last registration, 0: none yet
+}
+
+func newRegistration(ctx context.Context) *registration {
+	now := func() time.Time { return clock.Now(ctx) }
+	return &registration{now: now, began: now()}
 }
 
 func (r *registration) id() meta.LeaseID { return meta.LeaseID(r.lease.Load()) }
@@ -36,7 +44,9 @@ func (r *registration) extend(from time.Time, ttl time.Duration) {
 }
 
 // over reports whether the lease may have ended.
-func (r *registration) over() bool { return int64(time.Since(r.began)) >= r.until.Load() }
+func (r *registration) over() bool {
+	return !r.endless && int64(r.now().Sub(r.began)) >= r.until.Load()
+}
 
 // register writes this node's registration and keeps its lease. If nobody is the
 // controller this node becomes it, and elects leaders where partitions need
@@ -47,14 +57,14 @@ func (b *Broker) register(ctx context.Context) error {
 	}
 	b.registered.Store(true)
 	b.fetchers.Wake()
-	b.work.Go(b.keepLease)
+	clock.Go(b.ctx, &b.work, b.keepLease)
 	if err := b.sweepAlone(ctx); err != nil {
 		return err
 	}
 	if err := b.controller.Step(ctx); err != nil {
 		return err
 	}
-	b.work.Go(func() { b.controller.Run(b.ctx) })
+	clock.Go(b.ctx, &b.work, func() { b.controller.Run(b.ctx) })
 	return b.settle(ctx)
 }
 
@@ -74,7 +84,7 @@ func (b *Broker) sweepAlone(ctx context.Context) error {
 
 func (b *Broker) registerOnce(ctx context.Context) error {
 	ttl := time.Duration(b.cfg.MetadataTTLMs) * time.Millisecond
-	from := time.Now()
+	from := clock.Now(b.ctx)
 	id, err := b.store.Grant(ctx, ttl)
 	if err != nil {
 		return err
@@ -131,16 +141,13 @@ func (b *Broker) nameOf(i *meta.Image, id meta.PartitionID) string {
 // keepLease renews the lease until the broker closes, and registers anew when it was lost.
 func (b *Broker) keepLease() {
 	ttl := time.Duration(b.cfg.MetadataTTLMs) * time.Millisecond
-	tick := time.NewTicker(ttl / 4)
-	defer tick.Stop()
-	for {
-		select {
-		case <-b.ctx.Done():
+	for last := clock.Now(b.ctx); ; {
+		if clock.Sleep(b.ctx, max(ttl/4-clock.Since(b.ctx, last), 0)) != nil {
 			return
-		case <-tick.C:
 		}
-		from := time.Now()
-		ctx, cancel := context.WithTimeout(b.ctx, ttl/2)
+		from := clock.Now(b.ctx)
+		last = from
+		ctx, cancel := clock.WithTimeout(b.ctx, ttl/2)
 		left, err := b.store.KeepAlive(ctx, b.lease.id())
 		if err == nil {
 			b.lease.extend(from, left)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
 )
@@ -21,6 +22,10 @@ func (b *Broker) startChores() {
 	if cfg.LogCleanerEnable {
 		b.startCompaction()
 	}
+}
+
+// registerMetrics adds the figures that are taken when somebody asks for them.
+func (b *Broker) registerMetrics() {
 	if err := errors.Join(b.metrics.Register(newPartitionCollector(b)), b.metrics.Register(newNetCollector(b))); err != nil {
 		b.logger.Error("metrics are missing", "err", err)
 	}
@@ -91,7 +96,7 @@ func (b *Broker) enforceRetention() {
 
 // flushDue syncs partitions whose oldest unsynced record is older than flush.ms.
 func (b *Broker) flushDue() {
-	now := time.Now()
+	now := clock.Now(b.ctx)
 	for p := range b.Partitions() {
 		v, ok := p.View()
 		if !ok || v.RecoveryPoint >= v.LogEnd || !p.flushIsDue(now) {

@@ -189,7 +189,7 @@ func (p *Partition) checkServing(s *serving) {
 	}
 	// Invariant I-121: a writable partition's history ends with the leader epoch it is served in (R3).
 	last, ok := p.log.View().History.Latest()
-	assert.That(ok && last.Epoch == s.epoch, "I-121: %s is served in leader epoch %d, its history ends with %v", p.tp, s.epoch, last)
+	assert.That(p.env.rules.Log.EpochAtFirstRecord || ok && last.Epoch == s.epoch, "I-121: %s is served in leader epoch %d, its history ends with %v", p.tp, s.epoch, last)
 }
 
 func (p *Partition) computeServing() *serving {
@@ -206,7 +206,20 @@ func (p *Partition) computeServing() *serving {
 	s.deletes = p.topic.Delete
 	s.epochStart = p.leader.EpochStart()
 	s.err = p.refusal()
+	s.readErr = s.err
+	if s.err != nil && p.mayServeReads() {
+		s.readErr = nil
+	}
 	return s
+}
+
+// mayServeReads reports whether this node answers consumers as a follower
+// (KIP-392): only once it has accepted an answer of the leader whose epoch the
+// record names. Before, the log may end with what that leader lacks (KAFKA-14704).
+func (p *Partition) mayServeReads() bool {
+	s, following := p.follower.Session()
+	return following && p.agreed == s.Generation && p.offline == nil && !p.deleted && !p.held &&
+		p.record != nil && s.LeaderEpoch == p.record.LeaderEpoch && !p.owesCut()
 }
 
 var (
@@ -215,6 +228,7 @@ var (
 	errNotLeading = errNotLeader("this broker doesn't lead the partition")
 	errOwesCut    = errNotLeader("the partition's history is being aligned")
 	errHeld       = errNotLeader("the partition's history is being cut")
+	errLapsed     = errNotLeader("this broker's registration has lapsed")
 )
 
 // refusal says why clients aren't answered, nil if they are.

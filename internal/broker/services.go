@@ -11,6 +11,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/broker/ids"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
@@ -102,7 +103,8 @@ func (b *Broker) readImage(ctx context.Context) error {
 	}
 	v.broken = b.fail
 	b.view = v
-	b.lease = &registration{began: time.Now()}
+	b.lease = newRegistration(b.ctx)
+	b.lease.endless = b.env.rules.NoLeaseFence
 	b.controller = b.newController()
 	return nil
 }
@@ -124,9 +126,13 @@ func (b *Broker) refuseLostMetadata() error {
 // openPartitions starts the shards and opens the logs of everything in the image, many at a time.
 func (b *Broker) openPartitions(ctx context.Context) error {
 	for range b.cfg.NumShards {
-		b.shards = append(b.shards, newShard(b.logger))
+		b.shards = append(b.shards, b.newShard())
 	}
-	if err := b.startFollowing(); err != nil {
+	follow := b.startFollowing
+	if b.opts.virtual != nil {
+		follow = b.followVirtually
+	}
+	if err := follow(); err != nil {
 		return err
 	}
 	b.chores = newChores(b)
@@ -140,7 +146,7 @@ func (b *Broker) openPartitions(ctx context.Context) error {
 	b.loading = false
 	b.clearFolders(image)
 	b.view.before, b.view.after = b.imageComing, b.imageChanged
-	b.work.Go(func() { b.view.run(b.ctx) })
+	clock.Go(b.ctx, &b.work, func() { b.view.run(b.ctx) })
 	return nil
 }
 
@@ -213,6 +219,7 @@ func (b *Broker) startServices(ctx context.Context) error {
 		}
 	}
 	b.startChores()
+	b.registerMetrics()
 	b.gate.release(api.NewServer(b.apiDeps()))
 	return ctx.Err()
 }
@@ -229,7 +236,7 @@ func (b *Broker) apiSettings() api.Settings {
 	return api.Settings{
 		AutoCreateTopics: c.AutoCreateTopicsEnable, DeleteTopics: c.DeleteTopicEnable, DefaultPartitions: c.NumPartitions,
 		DefaultReplicationFactor: c.DefaultReplicationFactor, FetchMaxBytes: int(c.FetchMaxBytes),
-		FetchSessionSlots: int(c.FetchSessionCacheSlots), FetchSessionIdle: 2 * time.Minute, MaxPartitionsPerDescribe: 2000,
+		ReadFromRack: b.env.readFromRack, FetchSessionSlots: int(c.FetchSessionCacheSlots), FetchSessionIdle: 2 * time.Minute, MaxPartitionsPerDescribe: 2000,
 	}
 }
 

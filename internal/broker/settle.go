@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"time"
+
+	"tidemark/internal/clock"
 )
 
 // progressEvery is how often a long start says how far it is.
@@ -11,23 +13,21 @@ const progressEvery = 2 * time.Second
 // settle waits until every shard has run what is queued now: at the start, until
 // every log is open. A long wait says how far it is.
 func (b *Broker) settle(ctx context.Context) error {
-	began := time.Now()
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
+	began := clock.Now(ctx)
 	for _, s := range b.shards {
 		done := make(chan struct{})
 		if err := s.send(ctx, event{f: func() { close(done) }}); err != nil {
 			return err
 		}
-		for waiting := true; waiting; {
-			select {
-			case <-done:
-				waiting = false
-			case <-tick.C:
-				b.tellProgress(time.Since(began))
-			case <-ctx.Done():
-				return ctx.Err()
+		for {
+			over, err := clock.Wait(ctx, progressEvery, done)
+			if err != nil {
+				return err
 			}
+			if over {
+				break
+			}
+			b.tellProgress(clock.Since(ctx, began))
 		}
 	}
 	return nil

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/clock"
 )
 
 // errStopped is what events get that come after their shard was stopped.
@@ -41,7 +43,10 @@ type shard struct {
 	once  sync.Once
 	log   *slog.Logger
 
-	inline bool         // no goroutine: what is sent runs at once (Inline)
+	inline bool // no goroutine: what is sent runs at once (Inline), or when it is its turn:
+	// turns, if not nil, has f run soon (Options.Turns); queued waits for it.
+	turns  func(f func())
+	queued []event
 	dirty  []*Partition // partitions to sync at the end of this round
 }
 
@@ -67,7 +72,14 @@ func (s *shard) send(ctx context.Context, e event) error {
 		return errStopped
 	default:
 	}
-	if s.inline {
+	switch {
+	case s.turns != nil:
+		s.queued = append(s.queued, e)
+		if len(s.queued) == 1 {
+			s.turns(s.turn)
+		}
+		return nil
+	case s.inline:
 		s.round(e)
 		return nil
 	}
@@ -81,9 +93,24 @@ func (s *shard) send(ctx context.Context, e event) error {
 	}
 }
 
+// turn runs what was queued, as a round of its own each.
+func (s *shard) turn() {
+	list := s.queued
+	s.queued = nil
+	for _, e := range list {
+		s.round(e)
+	}
+}
+
 // close stops the shard once what is queued has run, and waits for it.
 func (s *shard) close() {
-	s.once.Do(func() { close(s.stop) })
+	s.once.Do(func() {
+		close(s.stop)
+		if s.inline {
+			s.turn()
+			close(s.done)
+		}
+	})
 	<-s.done
 }
 
@@ -97,6 +124,35 @@ func (s *shard) run() {
 			s.drain()
 			return
 		}
+	}
+}
+
+// wait waits until ch can be received from (true), d has passed (false), ctx has
+// ended (its error), or the shard has stopped without making ch ready (errStopped).
+func (s *shard) wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (bool, error) {
+	if clock.Of(ctx) != nil {
+		return clock.Wait(ctx, d, ch)
+	}
+	var timer <-chan time.Time
+	if d != clock.Forever {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-ch:
+		return true, nil
+	case <-timer:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-s.done:
+	}
+	select {
+	case <-ch:
+		return true, nil
+	default:
+		return false, errStopped
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/metastore"
 )
@@ -57,10 +58,8 @@ func (v *viewer) await(ctx context.Context, rev meta.Revision) error {
 		if taken >= rev {
 			return nil
 		}
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			return ctx.Err()
+		if _, err := clock.Wait(ctx, clock.Forever, tick); err != nil {
+			return err
 		}
 	}
 }
@@ -85,9 +84,7 @@ func (v *viewer) run(ctx context.Context) {
 			return
 		case !errors.Is(err, metastore.ErrCompacted):
 			v.logger.Warn("metadata watch failed", "err", err, "retry", watchPause)
-			select {
-			case <-time.After(watchPause):
-			case <-ctx.Done():
+			if clock.Sleep(ctx, watchPause) != nil {
 				return
 			}
 		}
@@ -114,9 +111,7 @@ func (v *viewer) reload(ctx context.Context, root string) bool {
 			return true
 		}
 		v.logger.Warn("metadata can't be read", "err", err, "retry", wait)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if clock.Sleep(ctx, wait) != nil {
 			return false
 		}
 	}

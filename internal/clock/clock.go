@@ -19,8 +19,10 @@ type Clock interface {
 	// Wait returns true once something was received from ch (closed counts), false
 	// once d has passed, or the context's error. A nil ch is never ready.
 	Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (bool, error)
-	// Go starts f beside the caller, soon.
-	Go(f func())
+	// Go starts f beside the caller, soon; Join waits until all that was started
+	// under the same group has ended.
+	Go(work *sync.WaitGroup, f func())
+	Join(work *sync.WaitGroup)
 	// WithTimeout is context.WithTimeout in that world.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
@@ -81,10 +83,19 @@ func Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (bool, error
 // Go starts f on a goroutine that work counts.
 func Go(ctx context.Context, work *sync.WaitGroup, f func()) {
 	if c := Of(ctx); c != nil {
-		c.Go(f)
+		c.Go(work, f)
 		return
 	}
 	work.Go(f)
+}
+
+// Join waits until everything that Go started under work has ended.
+func Join(ctx context.Context, work *sync.WaitGroup) {
+	if c := Of(ctx); c != nil {
+		c.Join(work)
+		return
+	}
+	work.Wait()
 }
 
 // WithTimeout is context.WithTimeout.

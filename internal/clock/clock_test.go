@@ -32,7 +32,8 @@ func (f *fake) Wait(_ context.Context, d time.Duration, _ <-chan struct{}) (bool
 	f.now = f.now.Add(d)
 	return false, nil
 }
-func (f *fake) Go(g func()) { g() }
+func (f *fake) Go(_ *sync.WaitGroup, g func()) { g() }
+func (f *fake) Join(*sync.WaitGroup)           {}
 func (f *fake) WithTimeout(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
@@ -43,6 +44,7 @@ func TestACarriedClockIsUsed(t *testing.T) {
 	ran := false
 	var work sync.WaitGroup
 	Go(ctx, &work, func() { ran = true })
+	Join(ctx, &work)
 	if err := Sleep(ctx, time.Hour); err != nil || Since(ctx, time.Time{}) != time.Hour || !ran {
 		t.Fatalf("%v, %v, ran %v", err, Since(ctx, time.Time{}), ran)
 	}

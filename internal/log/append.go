@@ -23,6 +23,9 @@ func (l *Log) AppendAsLeader(raw []byte, epoch types.LeaderEpoch, a LeaderAppend
 	if err := l.usable(); err != nil {
 		return Appended{}, err
 	}
+	if l.epochOwed {
+		l.payEpoch(epoch)
+	}
 	if last, ok := l.history.Latest(); !ok || last.Epoch != epoch {
 		assert.That(false, "I-22: append in epoch %d, the history ends with %v", epoch, last)
 	}

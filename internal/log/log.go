@@ -44,6 +44,7 @@ type Log struct {
 	// the history lacks: it is written before the next record, which they would
 	// claim, and until then an open drops them again.
 	historyOwed bool
+	epochOwed   bool // Rules.EpochAtFirstRecord: the epoch led in has no entry yet
 
 	mu sync.Mutex // guards the following; the owner alone changes them, and reads them without it
 
@@ -221,6 +222,9 @@ func (l *Log) setHistory(h epoch.History) {
 
 // writeHistory writes and syncs the epoch checkpoint.
 func (l *Log) writeHistory(h *epoch.History) error {
+	if l.o.Rules.EpochUnsynced {
+		return l.writeHistoryUnsynced(h)
+	}
 	err := vfs.WriteAtomic(l.fs, join(l.dir, epoch.CheckpointFile), epoch.FormatCheckpoint(h.Entries()))
 	if err == nil {
 		l.historyOwed = false
@@ -239,6 +243,10 @@ func (l *Log) AssignEpoch(e types.LeaderEpoch) error {
 	changed, err := h.Assign(e, l.marks.end)
 	if err != nil {
 		return err
+	}
+	if l.o.Rules.EpochAtFirstRecord {
+		l.leads, l.epochOwed = true, true
+		return nil
 	}
 	if changed || l.historyOwed {
 		if err := l.writeHistory(&h); err != nil {

@@ -51,6 +51,10 @@ type Rules struct {
 	EpochAtBatch      bool // R4: a copied epoch's entry starts at its batch and not at the old log end
 	KeepTrailingEntry bool // R3: a follower keeps the entry of its own election without records
 	CutKeepsHistory   bool // R1 step 5: the history is not cut with the log
+	// EpochAtFirstRecord (R3): an election leaves no entry; the epoch begins with the first record that it writes.
+	EpochAtFirstRecord bool
+	// EpochUnsynced (R3): the history is written beside the log and not synced.
+	EpochUnsynced bool
 }
 
 // Config is the part of a topic's configuration that its log obeys. Names and

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 )
 
@@ -54,7 +55,7 @@ func Commit(ctx context.Context, store Store, plan meta.Plan) (Revision, error) 
 		case !unknown || !errors.Is(err, ErrUnavailable):
 			return 0, failure(plan, err, unknown)
 		}
-		if waitErr := wait(ctx, pause); waitErr != nil {
+		if waitErr := clock.Sleep(ctx, pause); waitErr != nil {
 			return 0, failure(plan, err, unknown)
 		}
 		pause = min(2*pause, retryPauseMax)
@@ -67,17 +68,6 @@ func failure(plan meta.Plan, err error, unknown bool) error {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return fmt.Errorf("%s: %w", plan.Why, err)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // happened looks whether a plan's effect is there, and since which revision.

@@ -66,7 +66,7 @@ type FetchedPartition struct {
 }
 
 // FetchAnswer is the answer to one fetch. It holds a part of the budget until
-// released; each further holder calls Retain first.
+// released; each further holder calls Retain first. One that was made elsewhere (the simulator) holds none.
 type FetchAnswer struct {
 	Partitions []FetchedPartition
 	// Version is the Fetch version it came by; below 12 a divergence is not told.
@@ -80,10 +80,18 @@ type FetchAnswer struct {
 }
 
 // Retain adds a holder of the records.
-func (a *FetchAnswer) Retain() { a.frame.retain() }
+func (a *FetchAnswer) Retain() {
+	if a.frame != nil {
+		a.frame.retain()
+	}
+}
 
 // Release gives up the records; after the last holder their memory is used again.
-func (a *FetchAnswer) Release() { a.frame.release() }
+func (a *FetchAnswer) Release() {
+	if a.frame != nil {
+		a.frame.release()
+	}
+}
 
 // Session fetches from one broker with a fetch session (KIP-227), falling back
 // to full requests where the broker keeps none. One goroutine uses it at a time.

@@ -14,13 +14,17 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -128,14 +132,9 @@ func (c *Controller) Poke() {
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) {
-	t := time.NewTicker(tick)
-	defer t.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		if _, err := clock.Wait(ctx, tick, c.poke); err != nil {
 			return
-		case <-c.poke:
-		case <-t.C:
 		}
 		if err := c.Step(ctx); err != nil && ctx.Err() == nil {
 			c.o.Logger.Warn("controller: the metadata can't be written; trying again", "err", err)
@@ -161,7 +160,7 @@ func (c *Controller) Step(ctx context.Context) error {
 		}
 	}
 	if c.office != me.Controller {
-		c.take(me)
+		c.take(ctx, me)
 	}
 	if err := c.settle(ctx); err != nil {
 		return err
@@ -170,8 +169,9 @@ func (c *Controller) Step(ctx context.Context) error {
 }
 
 // take begins an office: everything is looked at.
-func (c *Controller) take(me control.Me) {
-	c.office, c.began, c.swept, c.rebalanced = me.Controller, time.Now(), time.Now(), time.Now()
+func (c *Controller) take(ctx context.Context, me control.Me) {
+	now := clock.Now(ctx)
+	c.office, c.began, c.swept, c.rebalanced = me.Controller, now, now, now
 	clear(c.waiting)
 	clear(c.orphans)
 	c.mu.Lock()
@@ -219,7 +219,7 @@ func (c *Controller) settle(ctx context.Context) error {
 		if !ok {
 			return nil
 		}
-		policy := control.Policy{Unclean: n.Unclean, Impatient: c.impatient}
+		policy := control.Policy{Unclean: n.Unclean, Impatient: func(id meta.PartitionID) bool { return c.impatient(clock.Now(ctx), id) }}
 		changes, plans := control.SettleAll(image, partitionsOf(image, ids, all), policy, me, limits)
 		refused := false
 		for _, plan := range plans {
@@ -278,8 +278,11 @@ func partitionsOf(image *meta.Image, ids map[meta.PartitionID]struct{}, all bool
 	if all {
 		return image.Partitions()
 	}
+	order := slices.SortedFunc(maps.Keys(ids), func(a, b meta.PartitionID) int {
+		return cmp.Or(cmp.Compare(a.Topic.String(), b.Topic.String()), cmp.Compare(a.Number, b.Number))
+	})
 	return func(yield func(*meta.Partition) bool) {
-		for id := range ids {
+		for _, id := range order {
 			if p, ok := image.PartitionEntry(id.Topic, id.Number); ok && !yield(p) {
 				return
 			}
@@ -288,11 +291,11 @@ func partitionsOf(image *meta.Image, ids map[meta.PartitionID]struct{}, all bool
 }
 
 // impatient says that an unclean election has waited for reports for long enough.
-func (c *Controller) impatient(id meta.PartitionID) bool {
+func (c *Controller) impatient(now time.Time, id meta.PartitionID) bool {
 	since, ok := c.waiting[id]
 	if !ok {
-		c.waiting[id] = time.Now()
+		c.waiting[id] = now
 		return false
 	}
-	return time.Since(since) > reportPatience
+	return now.Sub(since) > reportPatience
 }

@@ -1,11 +1,14 @@
 package follow
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tidemark/internal/assert"
 	"tidemark/internal/batch"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
@@ -23,7 +26,7 @@ type fetcher struct {
 
 	// The rest belongs to the loop.
 
-	session *source.Session
+	session Session
 	wanted  map[types.TopicPartition]*wanted
 	later   map[types.TopicPartition]*wanted // not in the session until due
 	fails   int                              // rounds in a row that came to nothing
@@ -83,17 +86,11 @@ func (f *fetcher) loop() {
 
 // pause waits until something is wanted, or the given time, if there is one.
 func (f *fetcher) pause(until time.Time) {
-	var timer <-chan time.Time
+	wait := clock.Forever
 	if !until.IsZero() {
-		t := time.NewTimer(time.Until(until))
-		defer t.Stop()
-		timer = t.C
+		wait = max(until.Sub(clock.Now(f.f.ctx)), 0)
 	}
-	select {
-	case <-f.wake:
-	case <-timer:
-	case <-f.f.ctx.Done():
-	}
+	_, _ = clock.Wait(f.f.ctx, wait, f.wake) // the loop looks at the context
 }
 
 // apply takes the wishes into the session. What was answered and not asked for
@@ -113,7 +110,7 @@ func (f *fetcher) apply() time.Time {
 	}
 	var next time.Time
 	for tp, w := range f.later {
-		if wait := time.Until(w.due); wait > 0 {
+		if w.due.After(clock.Now(f.f.ctx)) {
 			if next.IsZero() || w.due.Before(next) {
 				next = w.due
 			}
@@ -166,7 +163,7 @@ func (f *fetcher) wish(tp types.TopicPartition, w *Want) {
 // delay puts a wish off, for longer each time.
 func (f *fetcher) delay(tp types.TopicPartition, w *wanted) {
 	w.fails++
-	w.due = time.Now().Add(f.backoff(w.fails))
+	w.due = clock.Now(f.f.ctx).Add(f.backoff(w.fails))
 	f.later[tp] = w
 }
 
@@ -196,7 +193,7 @@ func (f *fetcher) round() {
 	peer, ok := f.f.o.Node.Peer(f.leader)
 	if !ok {
 		f.fails++
-		f.pause(time.Now().Add(f.backoff(f.fails)))
+		f.pause(clock.Now(f.f.ctx).Add(f.backoff(f.fails)))
 		return
 	}
 	f.f.o.Client.SetBroker(peer)
@@ -208,7 +205,7 @@ func (f *fetcher) round() {
 		if f.fails++; f.fails == 1 {
 			f.f.o.Logger.Warn("fetch from a leader failed", "leader", f.leader, "partitions", len(f.wanted), "err", err)
 		}
-		f.pause(time.Now().Add(f.backoff(f.fails)))
+		f.pause(clock.Now(f.f.ctx).Add(f.backoff(f.fails)))
 		return
 	}
 	if f.fails > 1 {
@@ -223,14 +220,21 @@ const slowShard = 100 * time.Millisecond
 
 // deliver hands an answer's partitions to their shards, and waits for them, but not for long.
 func (f *fetcher) deliver(a *source.FetchAnswer) {
-	var left sync.WaitGroup
+	var left atomic.Int32 // answers that partitions still use, and this function
+	left.Store(1)
+	done := make(chan struct{})
+	over := func() {
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+	}
 	hand := func(w *wanted, answer Answer) {
 		// Invariant I-210: a wish is answered once; the partition says what it wants next.
 		assert.That(!w.answered, "I-210: a second answer for %s at %d", w.TopicPartition, w.Request.Offset)
 		w.answered = true
 		a.Retain()
 		left.Add(1)
-		w.Taker.Take(answer, sync.OnceFunc(func() { a.Release(); left.Done() }))
+		w.Taker.Take(answer, sync.OnceFunc(func() { a.Release(); over() }))
 	}
 	var outOfRange []*wanted
 	for i := range a.Partitions {
@@ -249,14 +253,8 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 	}
 	f.askStarts(outOfRange, hand)
 	a.Release()
-	done := make(chan struct{})
-	f.f.work.Go(func() { left.Wait(); close(done) })
-	timer := time.NewTimer(slowShard)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	}
+	over()
+	_, _ = clock.Wait(context.WithoutCancel(f.f.ctx), slowShard, done) // a slow one says what it wants later
 }
 
 // isFailure reports an error that says nothing about the logs.

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
@@ -69,13 +70,40 @@ type Node interface {
 // Options are what New needs.
 type Options struct {
 	Node   Node
-	Client *source.Client
+	Client Client
 	Logger *slog.Logger
 	// Limits bound one fetch; PartitionBytes one partition's part of it.
 	Limits         source.FetchLimits
 	PartitionBytes int32
 	// BackoffMax bounds the pause after a failure.
 	BackoffMax time.Duration
+	// Context may carry a clock; nil: the background's. Close ends the fetchers, not it.
+	Context context.Context
+}
+
+// Client are the connections to other brokers. The one of package source is used through Connect.
+type Client interface {
+	SetBroker(source.Broker)
+	NewSession(leader types.BrokerID, o source.SessionOptions) Session
+	ListOffsets(ctx context.Context, leader types.BrokerID, queries []source.OffsetQuery) (map[types.TopicPartition]source.OffsetAnswer, error)
+	Close()
+}
+
+// Session is a fetch session with one broker.
+type Session interface {
+	Set(source.FetchPartition)
+	Remove(types.TopicPartition)
+	Fetch(ctx context.Context, lim source.FetchLimits) (*source.FetchAnswer, error)
+}
+
+// Connect gives the connections of a client.
+func Connect(c *source.Client) Client { return connected{c} }
+
+type connected struct{ *source.Client }
+
+// NewSession implements Client.
+func (c connected) NewSession(leader types.BrokerID, o source.SessionOptions) Session {
+	return c.Client.NewSession(leader, o)
 }
 
 // backoffMin is the pause after a first failure: most are a leader whose image
@@ -96,7 +124,11 @@ type Fetchers struct {
 
 // New makes the fetchers of a node; each starts when it is first needed.
 func New(o Options) *Fetchers {
-	ctx, cancel := context.WithCancel(context.Background())
+	parent := o.Context
+	if parent == nil {
+		parent = context.Background()
+	}
+	ctx, cancel := context.WithCancel(parent)
 	return &Fetchers{o: o, ctx: ctx, cancel: cancel, byLeader: make(map[types.BrokerID]*fetcher)}
 }
 
@@ -128,7 +160,7 @@ func (f *Fetchers) of(leader types.BrokerID) *fetcher {
 	if one == nil {
 		one = newFetcher(f, leader)
 		f.byLeader[leader] = one
-		f.work.Go(one.loop)
+		clock.Go(f.ctx, &f.work, one.loop)
 	}
 	return one
 }
@@ -149,5 +181,5 @@ func (f *Fetchers) Close() {
 	f.mu.Unlock()
 	f.cancel()
 	f.o.Client.Close()
-	f.work.Wait()
+	clock.Join(f.ctx, &f.work)
 }

@@ -15,6 +15,8 @@ import (
 // Invariant I-87: the high watermark is at most the log end, and within a leader
 // epoch it never falls but by a cut.
 type Leader struct {
+	Rules LeaderRules // for tests
+
 	local    types.BrokerID
 	lagMax   types.Millis // replica.lag.time.max.ms
 	leads    bool
@@ -32,9 +34,18 @@ type Leader struct {
 	logEnd, hw types.Offset
 }
 
+// LeaderRules names rules that a test switches off to see that its checks find
+// it. The zero value has every rule on; nothing but tests sets it.
+type LeaderRules struct {
+	CountUnproved       bool // R14: who has not fetched in this leader epoch counts as if it held everything
+	JoinBelowEpochStart bool // R15: reaching the high watermark is enough
+	JoinInAnyEpoch      bool // R15: a join carries the present registration, whichever the fetch was of
+}
+
 // progress is one follower's.
 type progress struct {
 	logEnd      types.Offset      // last fetch offset, -1 if none yet
+	logStart    types.Offset      // as that fetch said, -1 if it didn't
 	provedIn    types.LeaderEpoch // leader epoch of that fetch
 	caughtUpAt  types.Millis
 	fetchedAt   types.Millis
@@ -98,7 +109,7 @@ func (l *Leader) Lead(local types.BrokerID, s LeaderState) (isNew, ok bool) {
 		}
 		p := l.followers[id]
 		if p == nil {
-			p = &progress{logEnd: types.NoOffset, provedIn: types.NoLeaderEpoch, leaderEndAt: types.NoOffset, brokerEpoch: types.NoBrokerEpoch}
+			p = &progress{logEnd: types.NoOffset, logStart: types.NoOffset, provedIn: types.NoLeaderEpoch, leaderEndAt: types.NoOffset, brokerEpoch: types.NoBrokerEpoch}
 			l.followers[id] = p
 		}
 		if risen && l.isCommitted(id) {
@@ -114,7 +125,7 @@ func (l *Leader) Resign(revision int64) bool {
 	if revision < l.revision {
 		return false
 	}
-	*l = Leader{revision: revision, hw: l.hw, logEnd: l.logEnd, brokers: l.brokers}
+	*l = Leader{Rules: l.Rules, revision: revision, hw: l.hw, logEnd: l.logEnd, brokers: l.brokers}
 	return true
 }
 
@@ -213,6 +224,8 @@ type FollowerFetch struct {
 	// BrokerEpoch of the fetch, NoBrokerEpoch if it doesn't say (KIP-903).
 	BrokerEpoch types.BrokerEpoch
 	Offset      types.Offset
+	// LogStart is the follower's, NoOffset if it doesn't say.
+	LogStart    types.Offset
 	LeaderEpoch types.LeaderEpoch // -1 if it doesn't say
 	// Diverging: it was answered with a divergence or an error, so it proves nothing (KAFKA-13141).
 	Diverging bool
@@ -233,7 +246,7 @@ func (l *Leader) Fetched(f FollowerFetch) (moved bool, propose *ISRChange, denie
 		return false, nil, NotLeader
 	}
 	known := l.brokerEpoch(f.Replica)
-	if f.BrokerEpoch >= 0 && known >= 0 && f.BrokerEpoch < known {
+	if f.BrokerEpoch >= 0 && known >= 0 && f.BrokerEpoch < known && !l.Rules.JoinInAnyEpoch {
 		return false, nil, NotLeader
 	}
 	if f.Diverging {
@@ -261,7 +274,7 @@ func (p *progress) fetched(f FollowerFetch, leaderEnd types.Offset, epoch types.
 	case p.leaderEndAt >= 0 && f.Offset >= p.leaderEndAt:
 		p.caughtUpAt = max(p.caughtUpAt, p.fetchedAt)
 	}
-	p.logEnd, p.provedIn, p.brokerEpoch = f.Offset, epoch, f.BrokerEpoch
+	p.logEnd, p.logStart, p.provedIn, p.brokerEpoch = f.Offset, f.LogStart, epoch, f.BrokerEpoch
 	p.fetchedAt, p.leaderEndAt = f.Now, leaderEnd
 }
 
@@ -292,6 +305,9 @@ func (l *Leader) slowest(members []meta.ISRMember, to types.Offset) types.Offset
 		}
 		p := l.followers[m.ID]
 		if p == nil || p.provedIn != l.epoch {
+			if l.Rules.CountUnproved {
+				continue
+			}
 			return types.NoOffset
 		}
 		to = min(to, p.logEnd)
@@ -334,13 +350,20 @@ func (l *Leader) Join(now types.Millis) *ISRChange {
 func (l *Leader) proposeJoin(id types.BrokerID) *ISRChange {
 	p := l.followers[id]
 	view, known := l.brokers[id]
+	reach, in := max(l.hw, l.epochStart), p.brokerEpoch
+	if l.Rules.JoinBelowEpochStart {
+		reach = l.hw
+	}
+	if l.Rules.JoinInAnyEpoch && known {
+		in = view.Epoch
+	}
 	switch {
-	case l.pending != nil, l.isCommitted(id), p.provedIn != l.epoch, p.logEnd < max(l.hw, l.epochStart):
+	case l.pending != nil, l.isCommitted(id), p.provedIn != l.epoch, p.logEnd < reach:
 		return nil
-	case known && (view.Barred || view.Epoch != p.brokerEpoch && p.brokerEpoch >= 0):
+	case known && (view.Barred || view.Epoch != in && in >= 0):
 		return nil
 	}
-	m := meta.ISRMember{ID: id, BrokerEpoch: p.brokerEpoch}
+	m := meta.ISRMember{ID: id, BrokerEpoch: in}
 	change := &ISRChange{ISR: append(slices.Clone(l.isr), m), added: []meta.ISRMember{m}}
 	slices.SortFunc(change.ISR, func(a, b meta.ISRMember) int { return int(a.ID) - int(b.ID) })
 	l.pending = change

@@ -1,0 +1,195 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"log/slog"
+	"slices"
+	"time"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/follow"
+	"tidemark/internal/clock"
+	"tidemark/internal/config"
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/replica"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/metastore"
+	"tidemark/internal/telemetry"
+	"tidemark/internal/vfs"
+)
+
+// VirtualOptions are what a node of the simulator has in place of a machine.
+type VirtualOptions struct {
+	Logger *slog.Logger
+	FS     vfs.FS
+	Store  metastore.Store
+	// Clock is the node's time and its tasks; whatever blocks does so through it.
+	Clock clock.Clock
+	// Wall is the machine's wall clock, which may jump.
+	Wall func() types.Millis
+	// Turns has f run soon, at a moment of its own: what waits at a shard.
+	Turns func(f func())
+	// Peers are the connections to other brokers.
+	Peers   follow.Client
+	Metrics *telemetry.Metrics
+	Rules   VirtualRules
+}
+
+// VirtualRules are rules that the simulator switches off, to see that its checks find it.
+type VirtualRules struct {
+	Log      log.Rules
+	Follower replica.Rules
+	Leader   replica.LeaderRules
+	// NoLeaseFence (R10): a broker serves on although its lease may be over.
+	NoLeaseFence bool
+	// KeepsEpoch (R10): who led before it was restarted goes on leading in that epoch.
+	KeepsEpoch bool
+	// UnknownIsRefused (R8): a write of unknown outcome is taken for one that didn't happen.
+	UnknownIsRefused bool
+}
+
+func (o *VirtualOptions) context(ctx context.Context) context.Context {
+	return clock.With(ctx, o.Clock)
+}
+
+func (o *VirtualOptions) metrics() *telemetry.Metrics { return o.Metrics }
+
+// Virtual is a node without goroutines, sockets and timers of its own: its work
+// runs as tasks of the clock that it is given. What decides and what drives is the
+// node's own code; only listeners, connections, the Kafka protocol, groups and
+// mirrors are missing. The simulator uses it, and nothing else.
+type Virtual struct{ b *Broker }
+
+// virtualListener names the one listener of virtual nodes.
+const virtualListener = "PLAINTEXT"
+
+// NewVirtual makes a node; Start sets it going.
+func NewVirtual(cfg *config.Broker, o VirtualOptions) *Virtual {
+	b := newBroker(cfg, Options{Logger: o.Logger, FS: o.FS, Now: o.Wall, Version: "virtual", Store: o.Store, virtual: &o})
+	b.addrs = []meta.Endpoint{{Listener: virtualListener, Host: "virtual", Port: 9092, Security: "PLAINTEXT"}}
+	b.env.rules = o.Rules
+	return &Virtual{b: b}
+}
+
+// Start goes the whole way up, as Open does but for listeners and services. It blocks: run it as a task.
+func (v *Virtual) Start() error {
+	b := v.b
+	ctx := b.ctx
+	for _, step := range []func(context.Context) error{
+		b.openDirs, b.openStore, b.adoptCluster, b.readImage, b.openVault, b.openPartitions, b.register,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	for _, d := range b.dirs {
+		d.recovering.Store(false)
+	}
+	b.startChores()
+	b.ready.Store(true)
+	return nil
+}
+
+// Close is Broker.Close. It blocks: run it as a task.
+func (v *Virtual) Close() error { return v.b.Close(v.Context()) }
+
+// Context carries the node's clock.
+func (v *Virtual) Context() context.Context { return context.WithoutCancel(v.b.ctx) }
+
+// Broker is the node, for what doesn't block.
+func (v *Virtual) Broker() *Broker { return v.b }
+
+// IsReady reports whether the node has started.
+func (v *Virtual) IsReady() bool { return v.b.ready.Load() }
+
+// Image is the newest image, nil before there is one.
+func (v *Virtual) Image() *meta.Image {
+	if v.b.view == nil {
+		return nil
+	}
+	return v.b.view.current()
+}
+
+// Me is the node as the writer of plans.
+func (v *Virtual) Me() control.Me { return v.b.me() }
+
+// Lease is its registration's lease, 0 if there is none.
+func (v *Virtual) Lease() meta.LeaseID {
+	if v.b.lease == nil {
+		return 0
+	}
+	return v.b.lease.id()
+}
+
+// LeaseIsOver reports whether the node's own clock says that its lease may have ended.
+func (v *Virtual) LeaseIsOver() bool { return v.b.lease == nil || v.b.lease.over() }
+
+// Plan makes plans from the newest image and commits them, anew after a refusal. It blocks.
+func (v *Virtual) Plan(make func(*meta.Image) ([]meta.Plan, error)) error {
+	return v.b.plan(v.Context(), make)
+}
+
+// Limits bound the transactions of the node's store.
+func (v *Virtual) Limits() control.Limits { return v.b.limits() }
+
+// Partitions are the partitions as the handlers of requests see them.
+func (v *Virtual) Partitions() api.Partitions { return (*served)(v.b) }
+
+// Cluster changes leaders and replicas. Its methods block.
+func (v *Virtual) Cluster() api.Cluster { return &elections{v.b} }
+
+// Topics changes topics. Its methods block.
+func (v *Virtual) Topics() api.Topics { return v.b.topics }
+
+// Settings are the effective settings of a topic.
+func (v *Virtual) Settings(t *meta.Topic) config.Topic { return v.b.cfg.Topic(t.Record.Configs) }
+
+// Leading gives the partition's count of its followers while this node leads it; it is only read.
+func (p *Partition) Leading() (*replica.Leader, bool) {
+	if !p.leads() {
+		return nil, false
+	}
+	return &p.leader, true
+}
+
+// newShard makes an event loop; a virtual node's has no goroutine.
+func (b *Broker) newShard() *shard {
+	if b.opts.virtual == nil {
+		return newShard(b.logger)
+	}
+	s := newInlineShard(b.logger)
+	s.turns = b.opts.virtual.Turns
+	return s
+}
+
+// virtualBackoffMax bounds the pause after a failed fetch, as replica.fetch.backoff.ms does.
+const virtualBackoffMax = time.Second
+
+// followVirtually is startFollowing with the simulator's connections.
+func (b *Broker) followVirtually() error {
+	v := b.opts.virtual
+	b.interBroker = virtualListener
+	b.fetchers = follow.New(follow.Options{
+		Node: peers{b}, Client: v.Peers, Logger: b.logger, PartitionBytes: b.cfg.Replica.FetchMaxBytes,
+		BackoffMax: virtualBackoffMax, Context: v.context(context.Background()),
+	})
+	b.env.fetching, b.env.changeISR = b.fetchers, b.changeISR
+	return nil
+}
+
+// partitionsInOrder walks the partitions in the order of their names and ids.
+func (b *Broker) partitionsInOrder() iter.Seq[*Partition] {
+	var list []*Partition
+	b.partitions.Range(func(_, v any) bool {
+		list = append(list, v.(*Partition))
+		return true
+	})
+	slices.SortFunc(list, func(x, y *Partition) int {
+		return cmp.Or(cmp.Compare(x.tp.Topic, y.tp.Topic), cmp.Compare(x.tp.Partition, y.tp.Partition), cmp.Compare(x.id.String(), y.id.String()))
+	})
+	return slices.Values(list)
+}
