@@ -73,14 +73,21 @@ func (c *mirrorCreateCmd) Run(ctx context.Context, s Streams) error {
 
 // printStatus prints a mirror with its partitions.
 func (t Target) printStatus(s Streams, st mirror.Status) error {
-	return t.print(s.Out, st, func() table { return statusTable(st) })
+	if err := t.print(s.Out, st, func() table { return statusTable(st) }); err != nil {
+		return err
+	}
+	if st.Loss != nil && t.Output != "json" && t.Output != "yaml" {
+		fmt.Fprintln(s.Err, st.Loss.Statement)
+	}
+	return nil
 }
 
 func statusTable(st mirror.Status) table {
-	out := table{columns: []string{"TOPIC", "PARTITION", "STATE", "SRC-END", "END", "LAG", "LAG-MS", "REASON", "SRC-EPOCH", "EPOCH", "SRC-START", "START", "LAG-BYTES", "VERIFIED-TO"}, wideFrom: 8}
+	out := table{columns: []string{"TOPIC", "PARTITION", "STATE", "SRC-END", "END", "LAG", "LAG-MS", "REASON", "SRC-EPOCH", "EPOCH", "SRC-START", "START", "LAG-BYTES", "VERIFIED-TO", "LOSS-RECORDS", "LOSS-MS", "SOURCE-SEEN-AT"}, wideFrom: 8}
 	for _, p := range st.Partitions {
-		out.rows = append(out.rows, []string{p.Topic, fmt.Sprint(p.Partition), p.State, fmt.Sprint(p.SrcEnd), fmt.Sprint(p.End), fmt.Sprint(p.LagRecords), fmt.Sprint(p.LagMs),
-			p.Reason, fmt.Sprint(p.SrcEpoch), fmt.Sprint(p.Epoch), fmt.Sprint(p.SrcStart), fmt.Sprint(p.Start), fmt.Sprint(p.LagBytes), fmt.Sprint(p.VerifiedTo)})
+		row := []string{p.Topic, fmt.Sprint(p.Partition), p.State, fmt.Sprint(p.SrcEnd), fmt.Sprint(p.End), fmt.Sprint(p.LagRecords), fmt.Sprint(p.LagMs),
+			p.Reason, fmt.Sprint(p.SrcEpoch), fmt.Sprint(p.Epoch), fmt.Sprint(p.SrcStart), fmt.Sprint(p.Start), fmt.Sprint(p.LagBytes), fmt.Sprint(p.VerifiedTo)}
+		out.rows = append(out.rows, append(row, lossColumns(p)...))
 	}
 	return out
 }
@@ -132,8 +139,9 @@ func (c *mirrorResumeCmd) Run(ctx context.Context, s Streams) error { return c.v
 
 type mirrorFailoverCmd struct {
 	named
-	Topic []string `help:"Only this topic; repeatable. Default: all of the mirror's."`
-	Yes   bool     `short:"y" help:"Don't ask."`
+	Topic  []string `help:"Only this topic; repeatable. Default: all of the mirror's."`
+	Yes    bool     `short:"y" help:"Don't ask."`
+	DryRun bool     `help:"Only say what a failover now would lack."`
 }
 
 func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
@@ -142,6 +150,20 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	warning := fmt.Sprintf("This makes the topics of mirror %s writable here and stops mirroring them. Make sure that nobody writes to the source any more.", c.Name)
+	if err := askable(s, c.Yes || c.DryRun); err != nil {
+		return err
+	}
+	if c.DryRun || !c.Yes {
+		// What it would cost is said before it is asked for.
+		st, err := cl.Status(ctx, c.Name)
+		if err != nil {
+			return err
+		}
+		tellLoss(s, st, c.Topic)
+		if c.DryRun {
+			return c.print(s.Out, st, func() table { return lossTable(st, c.Topic) })
+		}
+	}
 	if err := confirm(s, c.Yes, warning, c.Name); err != nil {
 		return err
 	}
@@ -175,12 +197,12 @@ func unpromoted(st mirror.Status, topics []string) int {
 }
 
 func promotionTable(st mirror.Status) table {
-	out := table{columns: []string{"TOPIC", "PARTITION", "STATE", "TAKEN-TO", "SRC-END-SEEN", "SEEN-AT", "PROMOTED-EPOCH", "LAST-MIRRORED-EPOCH", "REASON"}, wideFrom: 6}
+	out := table{columns: []string{"TOPIC", "PARTITION", "STATE", "TAKEN-TO", "SRC-END-SEEN", "SEEN-AT", "AT-MOST-RECORDS", "AT-MOST-MS", "PROMOTED-EPOCH", "LAST-MIRRORED-EPOCH", "REASON"}, wideFrom: 8}
 	for _, p := range st.Partitions {
-		row := []string{p.Topic, fmt.Sprint(p.Partition), p.State, "-", "-", "-", "-", "-", p.Reason}
+		row := []string{p.Topic, fmt.Sprint(p.Partition), p.State, "-", "-", "-", "-", "-", "-", "-", p.Reason}
 		if pr := p.Promotion; pr != nil {
 			row = []string{p.Topic, fmt.Sprint(p.Partition), p.State, fmt.Sprint(pr.LastMirroredOffset), fmt.Sprint(pr.SrcEndLastSeen), millisText(int64(pr.SrcEndSeenAt)),
-				fmt.Sprint(pr.PromotedEpoch), fmt.Sprint(pr.LastMirroredEpoch), p.Reason}
+				lossColumns(p)[0], lossColumns(p)[1], fmt.Sprint(pr.PromotedEpoch), fmt.Sprint(pr.LastMirroredEpoch), p.Reason}
 		}
 		out.rows = append(out.rows, row)
 	}

@@ -100,6 +100,8 @@ func TestOpenAPISchemasAreTheTypes(t *testing.T) {
 	f("Status", mirror.Status{})
 	f("PartitionStatus", mirror.PartitionStatus{})
 	f("Promotion", mirror.Promotion{})
+	f("Loss", mirror.Loss{})
+	f("LossSum", mirror.LossSum{})
 	f("MirrorList", MirrorList{})
 	f("SyncHealth", mirror.SyncHealth{})
 	f("GroupSync", mirror.GroupSync{})

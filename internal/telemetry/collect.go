@@ -33,6 +33,8 @@ type MirrorStat struct {
 	LagRecords         int64
 	LagBytes, LagMs    int64
 	SourceEpoch, Epoch types.LeaderEpoch
+	// LossMs is how long before now the oldest write was made that a failover may lack; -1 if not known.
+	LossMs int64
 }
 
 // partitionCollector turns PartitionStats into gauges at scrape time.
@@ -114,7 +116,7 @@ func asFloat(b bool) float64 {
 type mirrorCollector struct {
 	walk func() iter.Seq[MirrorStat]
 
-	records, bytes, ms, state, sourceEnd, end, sourceEpoch *prometheus.Desc
+	records, bytes, ms, state, sourceEnd, end, sourceEpoch, lossMs *prometheus.Desc
 }
 
 // NewMirrorCollector makes the collector of the mirrored partitions that walk yields.
@@ -132,12 +134,13 @@ func NewMirrorCollector(walk func() iter.Seq[MirrorStat]) prometheus.Collector {
 		sourceEnd:   d("source_end_offset", "The source's high watermark as last seen."),
 		end:         d("end_offset", "Next offset of the mirrored partition here."),
 		sourceEpoch: d("source_leader_epoch", "The source's leader epoch as last seen."),
+		lossMs:      d("loss_ms", "A failover now has every write that the source took earlier than so many milliseconds ago; -1: not known."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *mirrorCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.records, c.bytes, c.ms, c.state, c.sourceEnd, c.end, c.sourceEpoch} {
+	for _, d := range []*prometheus.Desc{c.records, c.bytes, c.ms, c.state, c.sourceEnd, c.end, c.sourceEpoch, c.lossMs} {
 		ch <- d
 	}
 }
@@ -156,5 +159,6 @@ func (c *mirrorCollector) Collect(ch chan<- prometheus.Metric) {
 		one(c.sourceEnd, float64(s.SourceEnd))
 		one(c.end, float64(s.LogEnd))
 		one(c.sourceEpoch, float64(s.SourceEpoch))
+		one(c.lossMs, float64(s.LossMs))
 	}
 }

@@ -34,6 +34,10 @@ type copier struct {
 	halted atomic.Bool
 	// looking: a look for what the followers have fetched is due.
 	looking atomic.Bool
+	// attached is the fetcher in whose session the copier's partition is; sighted
+	// when it left one, in wall clock ms: until then the source was seen unchanged.
+	attached atomic.Pointer[fetcher]
+	sighted  atomic.Int64
 	// gone counts the looks at the source in a row that did not show the topic; the look-up's alone.
 	gone int
 
@@ -75,6 +79,30 @@ func (c *copier) saw(start, end types.Offset) {
 	if end >= 0 {
 		c.seen.Store(&seenRange{start, end})
 	}
+}
+
+// sightedAt is when the source's range was last known to be what the last answer
+// said: an incremental fetch answers only for partitions that have changed.
+// NoTimestamp if never.
+func (c *copier) sightedAt() types.Millis {
+	at := c.sighted.Load()
+	if f := c.attached.Load(); f != nil && c.seen.Load() != nil {
+		at = max(at, f.seenAt.Load())
+	}
+	if at <= 0 {
+		return types.NoTimestamp
+	}
+	return types.Millis(at)
+}
+
+// missingMs is the age of the oldest record that the source was seen to have
+// beyond end, 0 if there is none or that is not known.
+func (c *copier) missingMs(end types.Offset) types.Millis {
+	s := c.status.Load()
+	if s == nil || s.Facts.End <= end || s.Lag.Records == 0 {
+		return 0
+	}
+	return s.Lag.Millis + c.now() - s.at
 }
 
 // sourceTopicID is the topic's id at the source, zero if it has none.

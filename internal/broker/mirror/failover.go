@@ -61,7 +61,8 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 			p.Reason = why
 		}
 	}
-	st.Message = failoverMessage(image, e.Record, st.Partitions, time.Since(began))
+	st.Loss = sumLoss(st.Partitions)
+	st.Message = failoverMessage(e.Record, st.Partitions, time.Since(began))
 	m.log.Info("failed over", "mirror", name, "partitions", len(st.Partitions), "incomplete", len(faults), "says", strings.Join(st.Message, " "))
 	return st, nil
 }
@@ -257,7 +258,8 @@ func (c *copier) promote(o Owned, req core.PromoteRequest) (core.Promotion, meta
 	own := c.own(o)
 	if c.machine != nil {
 		facts := c.machine.Facts()
-		req.Facts = &facts
+		facts.SeenAt = max(facts.SeenAt, c.sightedAt())
+		req.Facts, req.MissingMs = &facts, c.missingMs(own.LogEnd)
 	}
 	o.Hold(false)
 	req.Own = &own
@@ -325,30 +327,19 @@ func awaitServing(ctx context.Context, part Partition, epoch types.LeaderEpoch) 
 }
 
 // failoverMessage says in words what a failover may have left behind.
-func failoverMessage(image *meta.Image, rec *meta.MirrorRecord, list []PartitionStatus, took time.Duration) []string {
-	var promoted, behind, never, undone int
-	var missing int64
-	var lastSeen types.Millis
+func failoverMessage(rec *meta.MirrorRecord, list []PartitionStatus, took time.Duration) []string {
+	var promoted, undone int
 	var lines []string
 	for _, p := range list {
 		name := types.TopicPartition{Topic: p.Topic, Partition: p.Partition}
-		switch pr := p.Promotion; {
-		case pr == nil:
+		if p.Promotion == nil {
 			undone++
 			lines = append(lines, fmt.Sprintf("%s is not writable: %s", name, orNone(p.Reason)))
-		case pr.SrcEndSeenAt < 0 || pr.SrcEndLastSeen < 0:
-			promoted++
-			never++
-			lines = append(lines, fmt.Sprintf("%s: never fetched since the adoption; what the source had is not known", name))
-		default:
-			promoted++
-			lastSeen = max(lastSeen, pr.SrcEndSeenAt)
-			if n := pr.SrcEndLastSeen - pr.LastMirroredOffset; n > 0 {
-				behind++
-				missing += int64(n)
-				lines = append(lines, fmt.Sprintf("%s: taken up to offset %d; the source had records up to %d at %s: up to %d may be missing",
-					name, pr.LastMirroredOffset-1, pr.SrcEndLastSeen-1, clock(pr.SrcEndSeenAt), n))
-			}
+			continue
+		}
+		promoted++
+		if line := lossLine(name, p.Promotion.LastMirroredOffset, p.Loss); line != "" {
+			lines = append(lines, line)
 		}
 	}
 	const shown = 50
@@ -359,15 +350,11 @@ func failoverMessage(image *meta.Image, rec *meta.MirrorRecord, list []Partition
 	if undone > 0 {
 		head += fmt.Sprintf(", %d are not", undone)
 	}
-	var rest string
-	switch {
-	case missing == 0 && never == 0 && promoted > 0:
-		rest = fmt.Sprintf("Everything that the source was seen to have is here. What it took after it was last seen (%s) and before it stopped is not, and can't be counted from here.", clock(lastSeen))
-	case promoted > 0:
-		rest = fmt.Sprintf("At least up to %d records in %d partitions may be missing, and what the source took after it was last seen (%s).", missing, behind, clock(lastSeen))
+	head += "."
+	if sum := sumLoss(list); sum != nil && promoted > 0 {
+		head += " " + sum.Statement
 	}
-	_ = image
-	return append([]string{strings.TrimSpace(head + ". " + rest)}, lines...)
+	return append([]string{head}, lines...)
 }
 
 func clock(at types.Millis) string {

@@ -177,8 +177,19 @@ func (f *fetcher) apply() {
 }
 
 func (f *fetcher) leave(tp types.TopicPartition) {
+	f.detach(f.wants[tp])
 	delete(f.wants, tp)
 	f.session.Remove(tp)
+}
+
+// detach notes until when the partition was watched in the session.
+func (f *fetcher) detach(w *want) {
+	if w != nil && w.c.attached.Load() == f {
+		if w.c.seen.Load() != nil {
+			w.c.sighted.Store(f.seenAt.Load())
+		}
+		w.c.attached.Store(nil)
+	}
 }
 
 func (f *fetcher) join(tp types.TopicPartition, w *want) {
@@ -194,6 +205,7 @@ func (f *fetcher) join(tp types.TopicPartition, w *want) {
 		p.MaxBytes = peekBytes
 	}
 	f.wants[tp] = w
+	w.c.attached.Store(f)
 	f.session.Set(p)
 }
 
@@ -243,6 +255,7 @@ func (f *fetcher) failed(err error) {
 	f.fails++
 	f.run.health.failed(f.healthName(), err)
 	for tp, w := range f.wants {
+		f.detach(w)
 		w.c.send(failure(w.fetch.Ticket, err))
 		f.session.Remove(tp)
 	}

@@ -58,6 +58,7 @@ func (m *Mirrors) statuses(image *meta.Image, mirrors []*meta.Mirror) []Status {
 		}
 	}
 	for i, e := range mirrors {
+		out[i].Loss = sumLoss(out[i].Partitions)
 		m.summarize(&out[i], e.Record)
 	}
 	return out
@@ -69,24 +70,32 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 	mi := rec.Mirror
 	p := PartitionStatus{
 		Topic: topic, Partition: e.ID.Number, State: mi.State, Reason: mi.Reason, SrcEpoch: mi.SourceEpochMax, Epoch: rec.LeaderEpoch,
-		SrcStart: mi.SourceStart, SrcEnd: mi.SourceEnd, Start: types.NoOffset, End: types.NoOffset, LagRecords: -1, LagBytes: -1, LagMs: -1,
+		SrcStart: mi.SourceStart, SrcEnd: mi.SourceEnd, Start: types.NoOffset, End: types.NoOffset, Bytes: -1, LagRecords: -1, LagBytes: -1, LagMs: -1,
 		VerifiedTo: m.provedTo(e.ID, mi.StartID),
 	}
 	if part, held := m.o.Node.Partition(e.ID.Topic, e.ID.Number); held {
 		if v, open := part.View(); open {
-			p.Start, p.End = v.LogStart, v.LogEnd
+			p.Start, p.End, p.Bytes = v.LogStart, v.LogEnd, v.Size
 		}
 	}
 	if rec.Writable {
 		p.Promotion = promotionOf(rec)
 		p.LagRecords, p.LagBytes, p.LagMs = 0, 0, 0
+		if n := len(rec.Promotions); n > 0 {
+			p.Loss = lossOf(&rec.Promotions[n-1])
+		}
 		return p
 	}
+	copied, seenAt := mi.Copied, mi.SourceSeenAt
 	if r := m.run(mi.Name); r != nil {
 		if c := r.copier(e.ID); c != nil {
 			c.describe(&p)
+			if s := c.status.Load(); s != nil {
+				copied, seenAt = copied || s.Facts.Copied, max(seenAt, s.Facts.SeenAt, c.sightedAt())
+			}
 		}
 	}
+	p.Loss = lossNow(&p, copied, seenAt, m.o.Node.Now())
 	return p
 }
 
@@ -234,10 +243,14 @@ func (m *Mirrors) Stats() iter.Seq[telemetry.MirrorStat] {
 		}
 		for _, s := range list {
 			for _, p := range s.Partitions {
+				lossMs := int64(-1)
+				if p.Loss != nil && p.Loss.Known {
+					lossMs = p.Loss.Ms
+				}
 				ok := yield(telemetry.MirrorStat{
 					Mirror: s.Mirror, TopicPartition: types.TopicPartition{Topic: p.Topic, Partition: p.Partition}, State: p.State,
 					SourceEnd: p.SrcEnd, LogEnd: p.End, LagRecords: p.LagRecords, LagBytes: p.LagBytes, LagMs: p.LagMs,
-					SourceEpoch: p.SrcEpoch, Epoch: p.Epoch,
+					SourceEpoch: p.SrcEpoch, Epoch: p.Epoch, LossMs: lossMs,
 				})
 				if !ok {
 					return

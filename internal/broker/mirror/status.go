@@ -35,6 +35,8 @@ type Status struct {
 	Partitions []PartitionStatus `json:"partitions"`
 	// Message says in words what a failover may have left behind, line by line; empty otherwise.
 	Message []string `json:"message,omitempty"`
+	// Loss is what a failover now would lack, or lacked; nil for a mirror without partitions.
+	Loss *LossSum `json:"loss,omitempty"`
 }
 
 // PartitionStatus is one mirrored partition. Offsets are -1 where unknown.
@@ -50,6 +52,8 @@ type PartitionStatus struct {
 	SrcEnd   types.Offset      `json:"srcEnd"`
 	Start    types.Offset      `json:"start"`
 	End      types.Offset      `json:"end"`
+	// Bytes is the size of the log here, -1 where it isn't held or open.
+	Bytes int64 `json:"bytes"`
 	// LagRecords, LagBytes (an estimate) and LagMs: what we lack, and for how long the oldest of it has been missing (DESIGN §6.5).
 	LagRecords int64 `json:"lagRecords"`
 	LagBytes   int64 `json:"lagBytes"`
@@ -59,6 +63,8 @@ type PartitionStatus struct {
 	Reason     string       `json:"reason"`
 	// Promotion is set once the partition has been failed over.
 	Promotion *Promotion `json:"promotion,omitempty"`
+	// Loss is what a failover now would lack, or lacked when it was made.
+	Loss *Loss `json:"loss,omitempty"`
 }
 
 // Promotion is what a failover took, and what the source was last seen to have.
