@@ -104,7 +104,7 @@ func (c *Controller) report(ctx context.Context) error {
 	image, me, lease := n.Image(), n.Me(), n.Lease()
 	policy := control.Policy{Unclean: n.Unclean}
 	var logs []meta.LogReport
-	fresh := false
+	fresh, unread := false, false
 	before, _ := image.Report(me.ID)
 	for t := range image.Topics() {
 		for p := range image.PartitionsOf(t.ID) {
@@ -114,8 +114,14 @@ func (c *Controller) report(ctx context.Context) error {
 			log := n.Report(ctx, p.ID)
 			log.Topic, log.Partition, log.Revision = p.ID.Topic, p.ID.Number, p.ModRevision
 			logs = append(logs, log)
+			unread = unread || log.Offline && p.Record.Restored // it may be on its way up
 			fresh = fresh || before == nil || before.Record.BrokerEpoch != me.Epoch || !has(before.Record.Logs, log)
 		}
+	}
+	if unread {
+		c.mu.Lock()
+		c.logsAsked = true
+		c.mu.Unlock()
 	}
 	if !fresh || lease == 0 {
 		return nil

@@ -31,6 +31,10 @@ import (
 // Refusals. The comments give the Kafka error that a client gets.
 var (
 	ErrNodeIDInUse          = errors.New("the node id is in use")                  // DUPLICATE_BROKER_REGISTRATION
+	ErrOtherFolder          = errors.New("the node id is another data folder's")   // DUPLICATE_BROKER_REGISTRATION
+	ErrNodeReplaced         = errors.New("the node was replaced")                  // DUPLICATE_BROKER_REGISTRATION
+	ErrUnknownNode          = errors.New("there is no such node")                  // BROKER_ID_NOT_REGISTERED
+	ErrFeatureLevel         = errors.New("feature level")                          // INVALID_UPDATE_VERSION
 	ErrNotRegistered        = errors.New("this registration has ended")            // STALE_BROKER_EPOCH
 	ErrNotLeader            = errors.New("this broker doesn't lead")               // NOT_LEADER_OR_FOLLOWER
 	ErrTopicExists          = errors.New("the topic exists")                       // TOPIC_ALREADY_EXISTS

@@ -35,7 +35,8 @@ type Election struct {
 }
 
 // Elect elects candidate, a registered broker, for one partition. ok is false
-// if it may not lead, or leads already in its present registration (R10). With
+// if it may not lead, leads already in its present registration (R10), or the record
+// came from a backup, which the controller settles alone. With
 // unclean, any registered replica may: the caller has found the best one (R11).
 func Elect(image *meta.Image, id types.TopicID, partition int32, candidate types.BrokerID, unclean bool, me Me) (Election, bool, error) {
 	if err := me.registered(image); err != nil {
@@ -52,7 +53,7 @@ func Elect(image *meta.Image, id types.TopicID, partition int32, candidate types
 		return Election{}, false, fmt.Errorf("partition %d of topic id %s: %w", partition, id, ErrLeaderEpochExhausted)
 	}
 	epoch, live := image.BrokerEpoch(candidate)
-	if !live || p.Record.Leader == candidate && p.Record.LeaderBrokerEpoch == epoch {
+	if !live || p.Record.Restored || p.Record.Leader == candidate && p.Record.LeaderBrokerEpoch == epoch {
 		return Election{}, false, nil
 	}
 	kind, ok := electable(image, p.Record, candidate, unclean)

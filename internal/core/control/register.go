@@ -2,25 +2,33 @@ package control
 
 import (
 	"fmt"
+	"strings"
 
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
 )
 
 // RegisterBroker registers a broker under a lease. Its plans are carried out
 // in order; the revision of the last one is the broker epoch. A registration
 // that the same data folder made before (a process that was killed, whose lease still
-// lives) is ended first; another folder's is refused with ErrNodeIDInUse.
+// lives) is ended first; another folder's is refused with ErrNodeIDInUse. Refused
+// too are a folder that isn't the node's (MayJoin), and a program that doesn't support the
+// cluster's feature levels (ErrFeatureLevel).
 func RegisterBroker(image *meta.Image, broker meta.BrokerRecord, lease meta.LeaseID) ([]meta.Plan, error) {
 	if broker.ID < 0 || broker.DirectoryID == "" || broker.Incarnation == "" || len(broker.Endpoints) == 0 {
 		return nil, fmt.Errorf("broker %d needs a folder id, an incarnation and an endpoint: %w", broker.ID, ErrInvalidRequest)
 	}
+	if err := MayJoin(image, broker.ID, foldersOf(&broker)); err != nil {
+		return nil, err
+	}
+	levels, revision := image.FinalizedFeatures()
+	if why := broker.Features.Refuses(levels); broker.Features != nil && why != "" {
+		return nil, fmt.Errorf("%w: %s", ErrFeatureLevel, why)
+	}
 	keys := image.Keys()
 	key := keys.Broker(broker.ID)
-	var plans []meta.Plan
+	plans, held := claim(image, &broker)
 	if old, ok := image.BrokerEntry(broker.ID); ok {
-		if err := mayReplace(old, broker); err != nil {
-			return nil, err
-		}
 		plans = append(plans, checked(meta.Plan{
 			Why:  fmt.Sprintf("end the earlier registration of broker %d", broker.ID),
 			If:   []meta.Compare{meta.CreateRevisionIs(key, old.CreateRevision)},
@@ -29,7 +37,7 @@ func RegisterBroker(image *meta.Image, broker meta.BrokerRecord, lease meta.Leas
 	}
 	plan := meta.Plan{
 		Why:  fmt.Sprintf("register broker %d", broker.ID),
-		If:   []meta.Compare{meta.Absent(key)},
+		If:   []meta.Compare{meta.Absent(key), held, meta.ModRevisionIs(keys.Features(), revision)},
 		Then: []meta.Op{meta.PutLeased(key, broker.Encode(), lease)},
 	}
 	if _, ok := image.Cluster(); !ok {
@@ -40,12 +48,12 @@ func RegisterBroker(image *meta.Image, broker meta.BrokerRecord, lease meta.Leas
 	return append(plans, checked(plan)), nil
 }
 
-// mayReplace refuses to end a registration that isn't the same data folder's.
-func mayReplace(old *meta.Broker, broker meta.BrokerRecord) error {
+// mayEnd refuses to end a registration that isn't the same data folder's.
+func mayEnd(old *meta.Broker, id types.BrokerID, folders []string) error {
 	if old.Record == nil {
-		return fmt.Errorf("node id %d: %w by a registration that can't be read: %w", broker.ID, ErrNodeIDInUse, old.Fault)
+		return fmt.Errorf("node id %d: %w by a registration that can't be read: %w", id, ErrNodeIDInUse, old.Fault)
 	}
-	if old.Record.DirectoryID == broker.DirectoryID {
+	if overlap(foldersOf(old.Record), folders) {
 		return nil
 	}
 	where := "another data folder"
@@ -54,7 +62,7 @@ func mayReplace(old *meta.Broker, broker meta.BrokerRecord) error {
 		where = fmt.Sprintf("the broker at %s:%d", e.Host, e.Port)
 	}
 	return fmt.Errorf("node id %d: %w by %s (folder %s, this one is %s); choose another node id, or stop that broker and wait until its lease ends",
-		broker.ID, ErrNodeIDInUse, where, old.Record.DirectoryID, broker.DirectoryID)
+		id, ErrNodeIDInUse, where, old.Record.DirectoryID, strings.Join(folders, ", "))
 }
 
 // UnregisterBroker ends a registration, as the last write of a clean shutdown.

@@ -39,6 +39,9 @@ func Settle(image *meta.Image, t *meta.Topic, p *meta.Partition, policy Policy, 
 	if p.Record == nil || p.Record.LeaderEpoch == math.MaxInt32 || isSettled(image, p.Record) {
 		return Change{}, false
 	}
+	if p.Record.Restored {
+		return recoverRestored(image, p, policy, me)
+	}
 	c := Change{Partition: p.ID, Old: p.Record, Record: p.Record.Clone()}
 	if candidate, kind, ok := c.choose(image, t, p, policy); ok {
 		c.elect(image, candidate, kind)

@@ -95,7 +95,13 @@ func ReportsOf(image *meta.Image, id meta.PartitionID) map[types.BrokerID]meta.L
 // reports of its replicas, of whom id is one.
 func WantsReport(image *meta.Image, t *meta.Topic, p *meta.Partition, id types.BrokerID, policy Policy) bool {
 	r := p.Record
-	if r == nil || !slices.Contains(r.Replicas, id) || !NeedsLeader(image, r) || !uncleanAllowed(t, r, policy) {
+	if r == nil || !slices.Contains(r.Replicas, id) || !NeedsLeader(image, r) {
+		return false
+	}
+	if r.Restored {
+		return true
+	}
+	if !uncleanAllowed(t, r, policy) {
 		return false
 	}
 	for _, m := range slices.Concat(r.ISR, r.ELR) {

@@ -334,6 +334,10 @@ func (i *Image) Features() (*FeatureLevel, bool) {
 	return i.features, i.features != nil && i.features.Record != nil
 }
 
+// FeatureEntry gives the key of the finalized levels whether or not its value can
+// be read: its Record may be nil. It is nil if there is no such key.
+func (i *Image) FeatureEntry() *FeatureLevel { return i.features }
+
 // ProducerIDs gives the producer id counter, if a block was ever taken.
 func (i *Image) ProducerIDs() (*ProducerIDs, bool) {
 	return i.producerIDs, i.producerIDs != nil && i.producerIDs.Record != nil
