@@ -10,11 +10,17 @@
 //
 // Values are unique for a whole run. The package knows no client library and
 // no clock, and holds no lock: who records from several goroutines orders the
-// entries. Transactions are judged only as far as aborted reads go.
+// entries and numbers them by one counter. Of transactions it judges what became
+// visible; it looks for no cycles between them.
+//
+// What a cluster promises depends on what was done to it. Records acknowledged
+// by the leader alone (Send.Weak) bind it to nothing but what readers saw. Where
+// all replicas lost what they had not synced and an operator let the best of them
+// lead (Loss), the end of a log may be gone, but only its end.
 //
 // Tests: one history for each rule that breaks it alone, and clean ones
-// (history_test.go); folders with one planted difference of each kind
-// (replicas_test.go).
+// (history_test.go, loss_test.go); folders with one planted difference of each
+// kind (replicas_test.go).
 package history
 
 import (
@@ -43,7 +49,30 @@ type Send struct {
 	Value     string
 	Outcome   Outcome
 	Offset    types.Offset // with Acked
+	// Weak says that the leader alone acknowledged (acks=1), and that a retry may
+	// have written the record twice: it may be lost, doubled or out of order.
+	Weak bool
+	// Txn names the transaction that the record belongs to, if it does.
+	Txn string
+	// Began and At are when the record was handed to the client and when the
+	// outcome was known, by the recorder's counter.
+	Began, At int64
+
+	straddles bool // a loss: a retry knew nothing of what the log had lost of its producer
 }
+
+// Txn is what a producer knows of one of its transactions. The outcome of its
+// sends is that of the transaction.
+type Txn struct {
+	Name string
+	// EndBegan is when the producer asked for the end, by the recorder's counter:
+	// before that no reader of committed records may see any of it.
+	EndBegan int64
+}
+
+// Loss is a moment at which every replica may have lost what it had not synced.
+// Nothing was served at that moment: what is recorded up to it was done before.
+type Loss struct{ At int64 }
 
 // Poll is one record that a consumer was given, in the consumer's own order.
 type Poll struct {
@@ -54,6 +83,8 @@ type Poll struct {
 	Partition  types.TopicPartition
 	Offset     types.Offset
 	Value      string
+	Group      string // of the consumer, if it is in one
+	At         int64  // when, by the recorder's counter
 }
 
 // Commit is a group's offset that was committed and acknowledged, or, with
@@ -73,6 +104,8 @@ type History struct {
 	Sends   []Send
 	Polls   []Poll
 	Commits []Commit
+	Txns    []Txn
+	Losses  []Loss // in order
 	// Final says that, after all faults, every partition was read from its start
 	// to its end; what is missing then is an Unseen finding.
 	Final bool
@@ -91,6 +124,10 @@ const (
 	PhantomRead        Rule = "phantom read"               // a poll saw a value that nobody sent there
 	NonMonotonicPoll   Rule = "non-monotonic poll"         // within one assignment a consumer went back or saw an offset again
 	PollSkip           Rule = "poll skip"                  // within one assignment a consumer left out an offset that is known to hold a record
+	GroupSkip          Rule = "group skip"                 // a group committed past a record that none of its members was given
+	PrecommittedRead   Rule = "precommitted read"          // a poll saw a record of a transaction before its producer asked to commit it
+	TornTransaction    Rule = "torn transaction"           // in the end a part of a transaction is visible and a part is not
+	HoleAfterLoss      Rule = "hole after a loss"          // a record is gone, and one that lay above it before the loss is not
 	SendOrder          Rule = "sends out of order"         // one producer's acknowledged offsets fall
 	CommitFalls        Rule = "committed offset goes back" // a group's offset is below one that was acknowledged or listed before
 	ReplicaDiffers     Rule = "replicas differ"            // the same offsets, other bytes
@@ -112,6 +149,9 @@ func (f Finding) String() string {
 
 // Check gives every breach in a history, rule by rule, in a stable order.
 func (h *History) Check() []Finding {
+	if len(h.Losses) > 0 {
+		return h.checkWindows()
+	}
 	c := newChecker(h)
 	c.offsets()
 	c.duplicates()
@@ -120,5 +160,7 @@ func (h *History) Check() []Finding {
 	c.polls()
 	c.sendOrder()
 	c.commits()
+	c.groups()
+	c.transactions()
 	return c.found
 }

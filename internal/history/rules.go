@@ -26,13 +26,17 @@ type checker struct {
 	places  map[string][]place // distinct offsets at which a value was seen
 	polled  map[place]bool
 	highest map[types.TopicPartition]types.Offset // of the polls
+	repeats map[string]bool                       // values that may be there twice
 	found   []Finding
 }
 
 func newChecker(h *History) *checker {
-	c := &checker{h: h, values: map[place][]string{}, places: map[string][]place{}, polled: map[place]bool{}, highest: map[types.TopicPartition]types.Offset{}}
+	c := &checker{h: h, values: map[place][]string{}, places: map[string][]place{}, polled: map[place]bool{}, highest: map[types.TopicPartition]types.Offset{}, repeats: map[string]bool{}}
 	for _, s := range h.Sends {
-		if s.Outcome == Acked {
+		if s.Weak || s.straddles {
+			c.repeats[s.Value] = true
+		}
+		if s.Outcome == Acked && !s.Weak {
 			c.see(place{s.Partition, s.Offset}, s.Value)
 		}
 	}
@@ -72,7 +76,7 @@ func (c *checker) offsets() {
 // duplicates: no value has two offsets.
 func (c *checker) duplicates() {
 	for _, v := range slices.Sorted(maps.Keys(c.places)) {
-		if ps := c.places[v]; len(ps) > 1 {
+		if ps := c.places[v]; len(ps) > 1 && !c.repeats[v] {
 			slices.SortFunc(ps, place.compare)
 			c.report(Duplicate, ps[0], "%q is also at %s %d", v, ps[1].tp, ps[1].at)
 		}
@@ -100,7 +104,7 @@ func (c *checker) reads() {
 func (c *checker) lost() {
 	for _, s := range c.h.Sends {
 		at := place{s.Partition, s.Offset}
-		if s.Outcome != Acked || c.polled[at] {
+		if s.Outcome != Acked || s.Weak || c.polled[at] {
 			continue
 		}
 		if top, ok := c.highest[s.Partition]; ok && s.Offset <= top {
@@ -160,7 +164,7 @@ func (c *checker) sendOrder() {
 	}
 	last := map[writer]Send{}
 	for _, s := range c.h.Sends {
-		if s.Outcome != Acked {
+		if s.Outcome != Acked || s.Weak || s.straddles {
 			continue
 		}
 		w := writer{s.Producer, s.Partition}

@@ -1,0 +1,96 @@
+package history
+
+import (
+	"slices"
+
+	"tidemark/internal/core/types"
+)
+
+// checkWindows judges a history between its losses: each part by itself, since
+// across a loss offsets may be given anew; and that losses took ends of logs only.
+func (h *History) checkWindows() []Finding {
+	var found []Finding
+	from := int64(-1)
+	for i := range len(h.Losses) + 1 {
+		last := i == len(h.Losses)
+		inside := func(at int64) bool { return at > from && (last || at <= h.Losses[i].At) }
+		found = append(found, h.window(from, inside, last).checkWindow(last)...)
+		if !last {
+			from = h.Losses[i].At
+		}
+	}
+	return append(found, h.holes()...)
+}
+
+// window is what happened between two losses, the first of them at from. What was
+// acknowledged outside it may be there or not. A record that was under way when
+// the log lost what it knew of its producer may be written twice, or after later ones.
+func (h *History) window(from int64, inside func(int64) bool, last bool) *History {
+	w := &History{Txns: h.Txns, Final: h.Final && last}
+	for _, s := range h.Sends {
+		s.straddles = s.Began <= from
+		if s.Outcome == Acked && !inside(s.At) {
+			s.Outcome, s.Offset = Unknown, types.NoOffset
+		}
+		w.Sends = append(w.Sends, s)
+	}
+	for _, p := range h.Polls {
+		if inside(p.At) {
+			w.Polls = append(w.Polls, p)
+		}
+	}
+	for _, m := range h.Commits {
+		if inside(m.Began) && inside(m.Ended) {
+			w.Commits = append(w.Commits, m)
+		}
+	}
+	return w
+}
+
+// checkWindow is Check without the rules that need all of a group's reads, or, before
+// the last window, a reading of everything.
+func (h *History) checkWindow(last bool) []Finding {
+	c := newChecker(h)
+	c.offsets()
+	c.duplicates()
+	c.reads()
+	if last {
+		c.lost()
+	}
+	c.polls()
+	c.sendOrder()
+	c.commits()
+	return c.found
+}
+
+// holes: of what was acknowledged before a loss, only the end of a log may be
+// missing after it.
+func (h *History) holes() []Finding {
+	if !h.Final {
+		return nil
+	}
+	c := newChecker(&History{})
+	after := h.Losses[len(h.Losses)-1].At
+	read := map[string]bool{} // in the end
+	for _, p := range h.Polls {
+		if p.At > after {
+			read[p.Value] = true
+		}
+	}
+	for _, loss := range h.Losses {
+		kept := map[types.TopicPartition]Send{} // the highest that is still there
+		isOld := func(s Send) bool { return s.Outcome == Acked && !s.Weak && s.At <= loss.At }
+		for _, s := range h.Sends {
+			if top, ok := kept[s.Partition]; isOld(s) && read[s.Value] && (!ok || s.Offset > top.Offset) {
+				kept[s.Partition] = s
+			}
+		}
+		for _, s := range h.Sends {
+			top, ok := kept[s.Partition]
+			if isOld(s) && !read[s.Value] && ok && s.Offset < top.Offset {
+				c.report(HoleAfterLoss, place{s.Partition, s.Offset}, "%q of %s is gone, and %q above it at %d is not", s.Value, s.Producer, top.Value, top.Offset)
+			}
+		}
+	}
+	return slices.CompactFunc(c.found, func(a, b Finding) bool { return a == b })
+}
