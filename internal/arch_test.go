@@ -42,6 +42,7 @@ var edges = map[string][]string{
 	"internal/batch/...":     {"internal/core/types", "internal/assert"},
 	"internal/vfs/...":       {"internal/vfs", "internal/assert"},
 	"internal/vectors/...":   {},
+	"internal/journal/...":   {"internal/vfs"},
 	"internal/await":         {},
 	"internal/assert":        {},
 	"internal/clock":         {},

@@ -22,6 +22,7 @@ import (
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/journal"
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/embed"
 	"tidemark/internal/net"
@@ -81,6 +82,7 @@ type Broker struct {
 	ids         *producerIDs
 	services    atomic.Pointer[services] // nil until they were started
 	vault       *vault.Vault
+	events      *journal.Journal // nil until the mirrors are started
 	chores      *chores
 
 	server *net.Server

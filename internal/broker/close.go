@@ -52,6 +52,9 @@ func (b *Broker) shutDown(ctx context.Context) error {
 	if running != nil {
 		running.groups.Close()
 	}
+	if b.events != nil {
+		b.events.Close()
+	}
 	if b.chores != nil {
 		b.chores.close()
 	}

@@ -26,6 +26,7 @@ const (
 	lockFile       = ".lock"
 	metadataFolder = "metadata"
 	vaultFolder    = "vault"
+	eventsFolder   = "events"
 	deleteSuffix   = "-delete"
 	straySuffix    = "-stray"
 )

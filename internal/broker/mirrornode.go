@@ -2,10 +2,12 @@ package broker
 
 import (
 	"context"
+	"path/filepath"
 
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/types"
+	"tidemark/internal/journal"
 	"tidemark/internal/telemetry"
 )
 
@@ -36,8 +38,14 @@ func (p mirrorPartition) Do(ctx context.Context, f func(mirror.Owned) error) err
 
 // startMirrors starts the mirrors that the metadata knows.
 func (b *Broker) startMirrors(groups mirror.Groups) (*mirror.Mirrors, error) {
+	events, history, err := journal.Open(journal.Options{FS: b.fs, Dir: filepath.Join(b.dirs[0].path, eventsFolder), Logger: b.logger})
+	if err != nil {
+		return nil, err
+	}
+	b.events = events
 	m := mirror.New(mirror.Options{
 		Node: mirrorNode{b}, Groups: groups, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version,
+		Events: events, EventHistory: history, Vault: b.vault,
 	})
 	if err := b.metrics.Register(telemetry.NewMirrorCollector(m.Stats)); err != nil {
 		m.Close()

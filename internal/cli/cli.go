@@ -66,6 +66,7 @@ type grammar struct {
 	Group   groupCmd   `cmd:"" help:"Consumer groups: list, describe, reset offsets, delete."`
 	Cluster clusterCmd `cmd:"" help:"The cluster: status, members, decommissioning."`
 	Vault   vaultCmd   `cmd:"" help:"Records that a cut removed: list, show, export."`
+	Events  eventsCmd  `cmd:"" help:"What happened: every cut, promotion, failure and alarm, also from before the last start."`
 	Log     logCmd     `cmd:"" help:"Read a partition's folder: dump, verify, epochs."`
 	Meta    metaCmd    `cmd:"" help:"Show the cluster's metadata, read-only."`
 	Sim     simCmd     `cmd:"" help:"Run the product's own code in a simulated world: replay a seed, or search for one that fails."`

@@ -10,9 +10,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"tidemark/internal/broker/mirror"
+	"tidemark/internal/core/types"
 	"tidemark/internal/vault"
 )
 
@@ -197,8 +199,22 @@ func (c *Client) Vault(ctx context.Context) (l VaultList, err error) {
 	return l, err
 }
 
-// Events lists what happened to mirrored partitions.
-func (c *Client) Events(ctx context.Context) (e Events, err error) {
-	err = c.call(ctx, http.MethodGet, "/api/v1/events", nil, &e)
+// EventFilter chooses events; the zero value takes all.
+type EventFilter struct {
+	Since  types.Millis
+	Mirror string
+	Kinds  []string
+}
+
+// Events lists what happened to mirrored partitions, and every cut.
+func (c *Client) Events(ctx context.Context, f EventFilter) (e Events, err error) {
+	q := url.Values{"kind": f.Kinds}
+	if f.Since > 0 {
+		q.Set("since", strconv.FormatInt(int64(f.Since), 10))
+	}
+	if f.Mirror != "" {
+		q.Set("mirror", f.Mirror)
+	}
+	err = c.call(ctx, http.MethodGet, "/api/v1/events?"+q.Encode(), nil, &e)
 	return e, err
 }

@@ -1,12 +1,16 @@
 package console
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
 )
 
 //go:embed openapi.json
@@ -53,10 +57,18 @@ type Events struct {
 	Events []mirror.Event `json:"events"`
 }
 
-func (s *Server) events(w http.ResponseWriter, _ *http.Request) error {
-	events := s.node.Mirrors().Events()
-	if events == nil {
-		events = []mirror.Event{}
+// events tells all events, or those at or after ?since= (ms since 1970), of ?mirror= and of ?kind=.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	since, err := strconv.ParseInt(cmp.Or(q.Get("since"), "0"), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: since %q: want milliseconds since 1970", errInput, q.Get("since"))
+	}
+	events := []mirror.Event{}
+	for _, e := range s.node.Mirrors().Events() {
+		if e.At >= types.Millis(since) && (q.Get("mirror") == "" || e.Mirror == q.Get("mirror")) && (q.Get("kind") == "" || slices.Contains(q["kind"], e.Kind)) {
+			events = append(events, e)
+		}
 	}
 	return answer(w, Events{Events: events})
 }

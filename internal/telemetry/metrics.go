@@ -13,6 +13,7 @@ type Metrics struct {
 	Log      *Log
 	Meta     *Meta
 	Mirror   *Mirror
+	Events   *Events
 	registry *prometheus.Registry
 }
 
@@ -27,6 +28,7 @@ func New() *Metrics {
 		Log:      newLog(r),
 		Meta:     newMeta(r),
 		Mirror:   newMirror(r),
+		Events:   &Events{Count: counterVec(r, "tidemark_events_total", "Events of the event log, by kind.", "kind")},
 		registry: r,
 	}
 }
@@ -177,4 +179,9 @@ func newMirror(r prometheus.Registerer) *Mirror {
 		Promotions:  counterVec(r, p+"promotions_total", "Partitions promoted.", "mirror"),
 		EpochRaises: counterVec(r, p+"epoch_raises_total", "Local leader epochs raised because a batch's epoch had passed them.", "mirror"),
 	}
+}
+
+// Events counts what the event log tells.
+type Events struct {
+	Count *prometheus.CounterVec // kind
 }

@@ -1,8 +1,6 @@
 package mirror
 
 import (
-	"context"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -84,49 +82,4 @@ func (b *healthBook) list() []SyncHealth {
 	}
 	slices.SortFunc(out, func(a, b SyncHealth) int { return strings.Compare(a.Name, b.Name) })
 	return out
-}
-
-// journal keeps the newest events in memory. What an operator must know goes to
-// the process log too; what happens to each partition alike (a start, an outage,
-// an election, a failover) does at debug level, and as one line of its cause.
-type journal struct {
-	mu     sync.Mutex
-	events []Event // guarded by mu; oldest first
-}
-
-// journalMax bounds the events kept.
-const journalMax = 2000
-
-func newJournal() *journal { return &journal{} }
-
-// lost are the kinds that an operator must see even where only warnings are logged.
-var lost = []string{"CUT", "LOG_RESET", "FAILED", "GROUP_CUT", "GAP_ACCEPTED", "COMPACTION_GAP", "DROPPED_UNVAULTED"}
-
-// routine are the kinds that many partitions have at once.
-var routine = []string{"ADOPTED", "PROMOTED", "EPOCH_FENCING", "SOURCE_UNREACHABLE", "WAITING"}
-
-// add keeps and logs an event. A full journal forgets routine first: an outage
-// of 10,000 partitions must not push out what was cut.
-func (j *journal) add(l *slog.Logger, e Event) {
-	j.mu.Lock()
-	j.events = append(j.events, e)
-	if len(j.events) > journalMax {
-		i := max(0, slices.IndexFunc(j.events, func(e Event) bool { return slices.Contains(routine, e.Kind) }))
-		j.events = slices.Delete(j.events, i, i+1)
-	}
-	j.mu.Unlock()
-	level := slog.LevelInfo
-	switch {
-	case slices.Contains(lost, e.Kind):
-		level = slog.LevelWarn
-	case slices.Contains(routine, e.Kind):
-		level = slog.LevelDebug
-	}
-	l.Log(context.Background(), level, e.Message, "mirror", e.Mirror, "kind", e.Kind, "topic", e.Topic, "partition", e.Partition, "from", e.From, "to", e.To, "vault", e.VaultID)
-}
-
-func (j *journal) list() []Event {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Clone(j.events)
 }

@@ -12,7 +12,7 @@ import (
 func TestJournalKeepsWhatMatters(t *testing.T) {
 	var text bytes.Buffer
 	l := slog.New(slog.NewTextHandler(&text, nil)) // from INFO on
-	j := newJournal()
+	j := newJournal(1, nil, nil, nil)
 	j.add(l, Event{Kind: "CUT", Message: "cut"})
 	for i := range 2 * journalMax {
 		j.add(l, Event{Kind: "SOURCE_UNREACHABLE", Message: fmt.Sprint("gone ", i)})

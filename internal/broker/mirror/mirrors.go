@@ -32,7 +32,7 @@ type Mirrors struct {
 // New makes the mirrors that the image knows and starts those that should run.
 func New(o Options) *Mirrors {
 	m := &Mirrors{
-		o: o, log: o.Logger, events: newJournal(), runs: map[string]*run{}, changed: map[meta.PartitionID]bool{},
+		o: o, log: o.Logger, events: newJournal(o.Node.NodeID(), o.Events, o.EventHistory, eventMetrics(o.Metrics)), runs: map[string]*run{}, changed: map[meta.PartitionID]bool{},
 		all: true, wake: make(chan struct{}, 1), proved: map[meta.PartitionID]provedTo{},
 	}
 	if m.log == nil {

@@ -76,6 +76,11 @@ type Options struct {
 	Config  *config.Broker
 	Logger  *slog.Logger
 	Metrics *telemetry.Metrics
+	// Events keeps the event log over restarts, nil for none; EventHistory are the
+	// lines that it has from earlier. Vault is read for the cuts that it knows of; nil for none.
+	Events       EventSink
+	EventHistory [][]byte
+	Vault        VaultLister
 	// Version is told to sources as the client's software version.
 	Version string
 }

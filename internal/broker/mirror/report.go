@@ -231,9 +231,6 @@ func (m *Mirrors) Describe(ctx context.Context, name string) (Description, error
 	return d, nil
 }
 
-// Events gives the newest events, oldest first.
-func (m *Mirrors) Events() []Event { return m.events.list() }
-
 // Stats walks all mirrored partitions for /metrics.
 func (m *Mirrors) Stats() iter.Seq[telemetry.MirrorStat] {
 	return func(yield func(telemetry.MirrorStat) bool) {

@@ -131,14 +131,18 @@ type VerifyPartition struct {
 
 // Event is one thing that happened to a mirrored partition and that an operator may need later, such as a cut.
 type Event struct {
-	At        types.Millis `json:"at"`
-	Mirror    string       `json:"mirror"`
-	Kind      string       `json:"kind"` // CUT, LOG_RESET, LOG_START, REALIGNED, PROMOTED, FAILED, RECOVERED, GROUP_CUT, ...
-	Topic     string       `json:"topic"`
-	Partition int32        `json:"partition"`
-	From      types.Offset `json:"from"` // first offset concerned, -1 if none
-	To        types.Offset `json:"to"`   // exclusive
-	Records   int64        `json:"records"`
-	VaultID   string       `json:"vaultId,omitempty"`
-	Message   string       `json:"message"`
+	// Seq rises with each event of a node, over restarts too.
+	Seq int64 `json:"seq"`
+	// Node is the broker that tells it.
+	Node      types.BrokerID `json:"node"`
+	At        types.Millis   `json:"at"`
+	Mirror    string         `json:"mirror"` // empty for what happened within the cluster
+	Kind      string         `json:"kind"`   // CUT, LOG_RESET, LOG_START, REALIGNED, PROMOTED, FAILED, RECOVERED, GROUP_CUT, ...
+	Topic     string         `json:"topic"`
+	Partition int32          `json:"partition"`
+	From      types.Offset   `json:"from"` // first offset concerned, -1 if none
+	To        types.Offset   `json:"to"`   // exclusive
+	Records   int64          `json:"records"`
+	VaultID   string         `json:"vaultId,omitempty"`
+	Message   string         `json:"message"`
 }

@@ -57,7 +57,7 @@ type Proposal struct {
 func NewStepper(o StepperOptions) *Stepper {
 	m := &Mirrors{
 		o:   Options{Node: o.Node, Logger: o.Logger, Metrics: o.Metrics},
-		log: o.Logger, events: newJournal(), proved: map[meta.PartitionID]provedTo{},
+		log: o.Logger, events: newJournal(types.NoBroker, nil, nil, nil), proved: map[meta.PartitionID]provedTo{},
 	}
 	r := &run{m: m, name: o.Mirror, copiers: map[meta.PartitionID]*copier{}}
 	r.settings.Store(o.Settings)
