@@ -83,7 +83,7 @@ func mustBeValues(t *testing.T, name string, values []string, from, to int) {
 func waitGroups(ctx context.Context, t *testing.T, standby *node) {
 	t.Helper()
 	adm := kadm.NewClient(client(t, standby.kafka))
-	eventually(t, 30*time.Second, "group offsets are mirrored", func() error {
+	eventually(t, 60*time.Second, "group offsets are mirrored", func() error {
 		for _, reader := range groupReaders {
 			offsets, err := adm.FetchOffsets(ctx, "g-"+reader.name)
 			if err != nil {

@@ -29,7 +29,7 @@ func TestTopicMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl2 := client(t, kafka.Bootstrap())
-	eventually(t, 20*time.Second, "the name is free", func() error {
+	eventually(t, 60*time.Second, "the name is free", func() error {
 		_, err := kadm.NewClient(cl2).CreateTopic(ctx, 1, 1, nil, "anew")
 		return err
 	})
@@ -93,13 +93,13 @@ func TestRecordsDeletedAndPartitionsAdded(t *testing.T) {
 	}
 	writer := client(t, kafka.Bootstrap(), kgo.DefaultProduceTopic("grow"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for p := range int32(3) {
-		eventually(t, 20*time.Second, "the partition takes writes", func() error {
+		eventually(t, 60*time.Second, "the partition takes writes", func() error {
 			return writer.ProduceSync(ctx, &kgo.Record{Partition: p, Value: []byte("x")}).FirstErr()
 		})
 	}
 	standby.waitCaughtUp(30*time.Second, ends(ctx, t, cl, "grow"))
 	mustBeEqual(ctx, t, cl, client(t, standby.kafka), []string{"grow"}, compare.Options{})
-	eventually(t, 20*time.Second, "the log start follows", func() error {
+	eventually(t, 60*time.Second, "the log start follows", func() error {
 		starts, err := kadm.NewClient(client(t, standby.kafka)).ListStartOffsets(ctx, "grow")
 		if err != nil {
 			return err

@@ -117,7 +117,7 @@ func (n *node) signal(sig syscall.Signal) {
 
 func (n *node) waitReady() {
 	n.t.Helper()
-	eventually(n.t, 30*time.Second, "the node is ready", func() error {
+	eventually(n.t, 60*time.Second, "the node is ready", func() error {
 		select {
 		case <-n.done:
 			log, _ := os.ReadFile(n.logFile)

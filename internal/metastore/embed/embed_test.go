@@ -12,7 +12,7 @@ import (
 
 func start(t *testing.T, o embed.Options) *embed.Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	s, err := embed.Start(ctx, o)
 	if err != nil {

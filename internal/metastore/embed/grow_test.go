@@ -205,7 +205,7 @@ func TestRemovedMember(t *testing.T) {
 	}
 	g.stop("b")
 	g.put("a", "/alone", "1")
-	short, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	short, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	if _, err := g.try(short, "b", "a"); err == nil || !strings.Contains(err.Error(), "move the folder away") {
 		t.Errorf("a removed member that comes back: %v", err)

@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 
 func bounded(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -48,7 +48,7 @@ func watchCounter(t *testing.T, s metastore.Store, last int) <-chan struct{} {
 		defer close(done)
 		defer w.Close()
 		for want := 1; want <= last; {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			events, err := w.Next(ctx)
 			cancel()
 			if err != nil {

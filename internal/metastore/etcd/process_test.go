@@ -179,7 +179,7 @@ func startSingle(t *testing.T, maxTxnOps uint, o etcd.Options) (*process, *etcd.
 
 func dial(t *testing.T, o etcd.Options, endpoints ...string) *etcd.Store {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	s, err := etcd.Dial(ctx, etcd.DialOptions{Options: o, Endpoints: endpoints})
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 )
 
 // Patience bounds every wait of a test.
-const Patience = 30 * time.Second
+const Patience = 60 * time.Second
 
 // Broker is a node under test.
 type Broker struct {
