@@ -112,6 +112,7 @@ type serving struct {
 	readErr error
 	log     *log.Log // nil before the log was opened
 	epoch   types.LeaderEpoch
+	leader  types.BrokerID // as the record names it
 	// mirror names the mirror that alone may write; "" if clients may.
 	mirror string
 	// readOnly: not writable though no mirror is named; fenced: for a switchover.
@@ -131,7 +132,7 @@ func newPartition(env *environment, s *shard, id types.TopicID, tp types.TopicPa
 	p := &Partition{env: env, shard: s, id: id, tp: tp, dir: dir, assigned: -1, followed: types.NoBroker}
 	p.follower.Rules, p.leader.Rules = env.rules.Follower, env.rules.Leader
 	opening := errNotLeader("the partition is being opened")
-	p.serving.Store(&serving{err: opening, readErr: opening, epoch: types.NoLeaderEpoch})
+	p.serving.Store(&serving{err: opening, readErr: opening, epoch: types.NoLeaderEpoch, leader: types.NoBroker})
 	return p
 }
 
@@ -158,6 +159,12 @@ func (p *Partition) View() (log.View, bool) {
 func (p *Partition) LeaderEpoch() (types.LeaderEpoch, error) {
 	s := p.serving.Load()
 	return s.epoch, s.err
+}
+
+// Leader implements api.Partition.
+func (p *Partition) Leader() (types.BrokerID, types.LeaderEpoch) {
+	s := p.serving.Load()
+	return s.leader, s.epoch
 }
 
 // Log gives the open log for reading (methods marked R); nil if it isn't open.

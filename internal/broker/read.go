@@ -28,10 +28,7 @@ func replicaLog(v log.View) replica.Log {
 func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadResult) error {
 	*out = api.ReadResult{Records: out.Records[:0], Aborted: out.Aborted[:0]}
 	s := p.serving.Load()
-	if s.err != nil {
-		return s.err
-	}
-	if err := s.fence(req.CurrentLeaderEpoch); err != nil {
+	if err := p.mayRead(s, req); err != nil {
 		return err
 	}
 	v := s.log.View()
@@ -40,6 +37,9 @@ func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadRe
 	a := replica.AnswerRequest(&r, s.epoch, replica.Request{Offset: from, LastEpoch: req.LastFetchedEpoch, LeaderEpoch: types.NoLeaderEpoch})
 	switch a.Kind {
 	case replica.AnswerDiverging:
+		if s.err != nil {
+			return wire.ErrOffsetOutOfRange // what a follower lacks proves nothing
+		}
 		out.HasDiverging = true
 		out.Diverging = api.EpochEnd{Epoch: a.Diverging.Epoch, End: a.Diverging.End}
 		return nil
@@ -53,7 +53,7 @@ func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadRe
 		out.ReplicaEnd = v.LogEnd
 		// Only now: a fetch answered with an error or a divergence proves nothing (KAFKA-13141).
 		p.noteFetch(replica.FollowerFetch{
-			Replica: req.Replica, BrokerEpoch: req.ReplicaEpoch, Offset: from, LeaderEpoch: s.epoch, Now: p.env.ticks(),
+			Replica: req.Replica, BrokerEpoch: req.ReplicaEpoch, Offset: from, LogStart: req.ReplicaStart, LeaderEpoch: s.epoch, Now: p.env.ticks(),
 		})
 	case req.Committed:
 		to = v.LastStable
@@ -62,6 +62,30 @@ func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadRe
 		return nil
 	}
 	return p.readRecords(s.log, from, to, req, out)
+}
+
+// mayRead judges a read before it looks at the log. Handlers hold a partition for
+// as long as a fetch session lasts, so that the registration is asked for each time (R10).
+func (p *Partition) mayRead(s *serving, req api.ReadRequest) error {
+	err := s.err
+	if req.AnyReplica {
+		err = s.readErr
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.env.lapsed != nil && p.env.lapsed():
+		return errLapsed
+	}
+	return s.fence(req.CurrentLeaderEpoch)
+}
+
+// Readers implements api.Partition.
+func (p *Partition) Readers() []replica.Reader {
+	if list := p.readers.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 func (p *Partition) readRecords(l *log.Log, from, to types.Offset, req api.ReadRequest, out *api.ReadResult) error {

@@ -193,9 +193,9 @@ func (p *Partition) checkServing(s *serving) {
 }
 
 func (p *Partition) computeServing() *serving {
-	s := &serving{log: p.log, epoch: types.NoLeaderEpoch}
+	s := &serving{log: p.log, epoch: types.NoLeaderEpoch, leader: types.NoBroker}
 	if p.record != nil {
-		s.epoch = p.record.LeaderEpoch
+		s.epoch, s.leader = p.record.LeaderEpoch, p.record.Leader
 		s.minISR = len(p.record.ISR) >= p.record.MinISRNow()
 		s.readOnly = !p.record.Writable
 		if p.record.IsMirror() {

@@ -23,6 +23,15 @@ func (s *served) Get(id types.TopicID, number int32) (api.Partition, error) {
 	return p, nil
 }
 
+// GetReplica implements api.Partitions.
+func (s *served) GetReplica(id types.TopicID, number int32) (api.Partition, error) {
+	p, err := (*Broker)(s).getReplica(id, number)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
 // LogDirs implements api.Partitions.
 func (s *served) LogDirs() []api.LogDir {
 	b := (*Broker)(s)

@@ -118,6 +118,8 @@ type Replica struct {
 	FetchResponseMaxBytes int32
 	FetchBackoffMs        types.Millis
 	SocketTimeoutMs       types.Millis
+	// Selector is RackAwareSelector, or one of the names for "leaders only".
+	Selector string
 }
 
 // Group holds the settings of the group coordinators (classic and KIP-848).

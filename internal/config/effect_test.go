@@ -12,7 +12,7 @@ import (
 )
 
 // awaited are fields whose reader is being built; each is read before the next release.
-var awaited = []string{"Selector"} // replica.selector.class: consumers that read from followers (KIP-392)
+var awaited []string
 
 // fieldName finds the name of the field of the struct that ptr points into.
 func fieldName(t *testing.T, of reflect.Value, ptr any) string {

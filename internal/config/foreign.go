@@ -98,8 +98,6 @@ func refusal(k, v string) string {
 		return "listeners have no SASL in this version; use PLAINTEXT or SSL with ssl.client.auth=required"
 	case k == "principal.builder.class" && v != "":
 		return "classes can't be loaded"
-	case k == "replica.selector.class" && v != "":
-		return "consumers read from leaders only; followers serve no reads in this version"
 	case k == "ssl.keystore.type" && !strings.EqualFold(v, "PEM"), k == "ssl.truststore.type" && !strings.EqualFold(v, "PEM"):
 		return "only PEM files are read"
 	case k == "mirror.source.unsafe" && strings.EqualFold(v, "true"):

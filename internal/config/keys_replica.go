@@ -1,5 +1,11 @@
 package config
 
+// The values of replica.selector.class, by Kafka's names of its classes.
+const (
+	RackAwareSelector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+	leaderSelector    = "org.apache.kafka.common.replica.LeaderSelector"
+)
+
 // keysReplica lists what brokers of a cluster copy from each other with.
 func keysReplica() []key {
 	return []key{
@@ -17,5 +23,7 @@ func keysReplica() []key {
 			doc: "Longest pause after a fetch that failed; the first ones are shorter."},
 		{name: "replica.socket.timeout.ms", def: "30000", rule: longs(100), bind: func(b *Broker) any { return &b.Replica.SocketTimeoutMs },
 			doc: "How long a follower waits for an answer beyond the fetch's own wait."},
+		{name: "replica.selector.class", def: "", rule: rule{kind: KindString, oneOf: []string{"", RackAwareSelector, leaderSelector}}, bind: func(b *Broker) any { return &b.Replica.Selector },
+			doc: "RackAwareReplicaSelector: consumers with client.rack read from an in-sync follower of their own rack (KIP-392). Empty: from leaders."},
 	}
 }

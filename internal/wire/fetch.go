@@ -88,6 +88,8 @@ type FetchPartition struct {
 	Committed bool
 	Aborted   []AbortedTxn
 	Records   []Piece
+	// Preferred (v11) is the replica that a consumer is to read from, NoBroker for this one (KIP-392).
+	Preferred types.BrokerID
 	// DivergingEpoch (v12) is NoLeaderEpoch for none.
 	DivergingEpoch types.LeaderEpoch
 	DivergingEnd   types.Offset
@@ -122,7 +124,7 @@ func (e *FetchEncoder) Partition(p *FetchPartition) {
 		e.nullArray()
 	}
 	if e.version >= 11 {
-		e.int32(-1) // preferred read replica: none
+		e.int32(int32(p.Preferred))
 	}
 	e.records(p.Records)
 	if e.flexible {

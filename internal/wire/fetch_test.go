@@ -39,13 +39,13 @@ func TestFetchEncoderAgreesWithKmsg(t *testing.T) {
 	records := fileOf("....first records....second")
 	parts := []FetchPartition{
 		{Partition: 0, HighWatermark: 100, LastStable: 90, LogStart: 5, Committed: true,
-			Aborted: []AbortedTxn{{ProducerID: 7, FirstOffset: 50}, {ProducerID: 8, FirstOffset: 60}},
-			Records: []Piece{{File: records, Off: 4, Len: 13}, {File: records, Off: 21, Len: 6}},
-			Leader:  types.NoBroker, LeaderEpoch: types.NoLeaderEpoch, DivergingEpoch: types.NoLeaderEpoch},
+			Aborted:   []AbortedTxn{{ProducerID: 7, FirstOffset: 50}, {ProducerID: 8, FirstOffset: 60}},
+			Records:   []Piece{{File: records, Off: 4, Len: 13}, {File: records, Off: 21, Len: 6}},
+			Preferred: types.NoBroker, Leader: types.NoBroker, LeaderEpoch: types.NoLeaderEpoch, DivergingEpoch: types.NoLeaderEpoch},
 		{Partition: 300, Code: ErrFencedLeaderEpoch, HighWatermark: -1, LastStable: -1, LogStart: -1,
-			Leader: 2, LeaderEpoch: 11, DivergingEpoch: types.NoLeaderEpoch},
+			Preferred: types.NoBroker, Leader: 2, LeaderEpoch: 11, DivergingEpoch: types.NoLeaderEpoch},
 		{Partition: 2, HighWatermark: 3, LastStable: 3, LogStart: 0, Committed: true,
-			Leader: types.NoBroker, LeaderEpoch: types.NoLeaderEpoch, DivergingEpoch: 4, DivergingEnd: 77},
+			Preferred: 3, Leader: types.NoBroker, LeaderEpoch: types.NoLeaderEpoch, DivergingEpoch: 4, DivergingEnd: 77},
 	}
 	rack := "r1"
 	for version := int16(4); version <= 18; version++ {
@@ -93,6 +93,7 @@ func kmsgPart(p *FetchPartition) kmsg.FetchResponseTopicPartition {
 		k.AbortedTransactions = append(k.AbortedTransactions,
 			kmsg.FetchResponseTopicPartitionAbortedTransaction{ProducerID: int64(a.ProducerID), FirstOffset: int64(a.FirstOffset)})
 	}
+	k.PreferredReadReplica = int32(p.Preferred)
 	k.RecordBatches = []byte{}
 	for _, r := range p.Records {
 		b := make([]byte, r.Len)

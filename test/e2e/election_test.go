@@ -24,6 +24,23 @@ import (
 // fetchAt sends one Fetch v12 to a node, as a consumer that says which epoch it believes in and which its last record has.
 func fetchAt(t *testing.T, b *harness.Broker, topic string, offset types.Offset, current, last types.LeaderEpoch) kmsg.FetchResponseTopicPartition {
 	t.Helper()
+	return newFetcher12(t, b).at(topic, offset, current, last)
+}
+
+// fetcher12 sends Fetch v12 to one node.
+type fetcher12 struct {
+	t    *testing.T
+	node *kgo.Broker
+}
+
+func newFetcher12(t *testing.T, b *harness.Broker) fetcher12 {
+	// The version is kept down: topic ids would need a look-up.
+	return fetcher12{t, b.Client(t, kgo.MaxVersions(versionsUpTo(12))).SeedBrokers()[0]}
+}
+
+func (f fetcher12) at(topic string, offset types.Offset, current, last types.LeaderEpoch) kmsg.FetchResponseTopicPartition {
+	t := f.t
+	t.Helper()
 	req := kmsg.NewPtrFetchRequest()
 	req.SetVersion(12)
 	req.MaxBytes, req.SessionEpoch = 1<<20, -1
@@ -33,8 +50,7 @@ func fetchAt(t *testing.T, b *harness.Broker, topic string, offset types.Offset,
 	p.FetchOffset, p.CurrentLeaderEpoch, p.LastFetchedEpoch, p.PartitionMaxBytes = int64(offset), int32(current), int32(last), 1<<20
 	rt.Partitions = append(rt.Partitions, p)
 	req.Topics = append(req.Topics, rt)
-	// The version is kept down: topic ids would need a look-up.
-	kr, err := b.Client(t, kgo.MaxVersions(versionsUpTo(12))).SeedBrokers()[0].Request(harness.Context(t), req)
+	kr, err := f.node.Request(harness.Context(t), req)
 	if err != nil {
 		t.Fatal(err)
 	}

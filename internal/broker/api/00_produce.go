@@ -57,6 +57,8 @@ type produceJob struct {
 	id  types.TopicID // zero if the topic isn't known
 	res AppendResult
 	err error
+	// hint is what the partition knew of its leader that refused the append.
+	hint leaderHint
 }
 
 func produceJobs(in *kmsg.ProduceRequest) []produceJob {
@@ -69,7 +71,7 @@ func produceJobs(in *kmsg.ProduceRequest) []produceJob {
 		t := &in.Topics[i]
 		ref := topicRef{name: t.Topic, id: t.TopicID, useID: in.Version >= 13}
 		for j := range t.Partitions {
-			jobs = append(jobs, produceJob{ref: ref, index: t.Partitions[j].Partition, raw: t.Partitions[j].Records})
+			jobs = append(jobs, produceJob{hint: noHint, ref: ref, index: t.Partitions[j].Partition, raw: t.Partitions[j].Records})
 		}
 	}
 	return jobs
@@ -133,6 +135,9 @@ func (c *Call) appendOne(in *kmsg.ProduceRequest, j *produceJob) {
 		})
 	}
 	if j.err = err; err != nil {
+		if p != nil {
+			j.hint = hintOf(p)
+		}
 		return
 	}
 	if c.Metrics != nil {
@@ -188,7 +193,8 @@ func oneBatch(raw []byte, version int16) (batch.Header, error) {
 func (c *Call) produceAnswer(in *kmsg.ProduceRequest, jobs []produceJob) *kmsg.ProduceResponse {
 	out := kmsg.NewPtrProduceResponse()
 	out.Topics = make([]kmsg.ProduceResponseTopic, len(in.Topics))
-	h := hints{call: c, image: c.Image}
+	// The newest image: an append that waited may have lost its leader meanwhile.
+	h := hints{call: c, image: c.Server.Image()}
 	next := 0
 	for i := range in.Topics {
 		from, to := &in.Topics[i], &out.Topics[i]
@@ -223,7 +229,7 @@ func (c *Call) producePart(p *kmsg.ProduceResponseTopicPartition, j *produceJob,
 		p.ErrorRecords = append(p.ErrorRecords, kmsg.ProduceResponseTopicPartitionErrorRecord{RelativeOffset: r.Index, ErrorMessage: nullable(r.Message)})
 	}
 	if c.Req.Version >= 10 && !j.id.IsZero() {
-		leader, epoch := h.leader(j.id, j.index, code)
+		leader, epoch := h.leader(j.id, j.index, code, j.hint)
 		p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = int32(leader), int32(epoch)
 	}
 }

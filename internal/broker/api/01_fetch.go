@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -30,10 +31,13 @@ import (
 //   - A replica reads up to the log end; its fetch, unless answered with an error or
 //     a divergence, proves its position (R14).
 //   - No records are ever given to a replica that isn't assigned to the partition.
+//   - A consumer that names its rack is told of an in-sync follower there instead
+//     of being given records, if replica.selector.class asks for it (KIP-392). From
+//     version 11 on followers answer consumers, up to their own high watermark.
 //
 // Versions
 //   - 4: isolation level. 5: log start. 7: sessions. 9: current leader epoch.
-//     11: rack (a preferred read replica is never given). 12: flexible, last
+//     11: rack, preferred read replica. 12: flexible, last
 //     fetched epoch, diverging epoch. 13: topic ids. 15: replica state.
 //     16: leader hints with addresses (KIP-951). 17, 18: fields of replicas.
 func fetch(c *Call, m kmsg.Request) (*wire.Response, error) {
@@ -61,6 +65,8 @@ type fetchCall struct {
 
 	replica      types.BrokerID
 	replicaEpoch types.BrokerEpoch
+	anyReplica   bool   // a consumer that followers may answer
+	rack         string // of a consumer that may be sent to a follower, else ""
 	committed    bool
 	maxBytes     int
 	minBytes     int
@@ -80,6 +86,12 @@ func (c *Call) newFetch(in *kmsg.FetchRequest) *fetchCall {
 	}
 	if f.replica < 0 {
 		f.replica = types.NoBroker // -2 is a debugging consumer
+	}
+	if f.replica == types.NoBroker && in.Version >= 11 {
+		f.anyReplica = true
+		if c.Settings().ReadFromRack {
+			f.rack = in.Rack
+		}
 	}
 	f.maxBytes = min(int(in.MaxBytes), c.Settings().FetchMaxBytes)
 	f.minBytes = min(int(in.MinBytes), f.maxBytes)
@@ -116,7 +128,7 @@ func (f *fetchCall) look(p *fetchPart) {
 	req := ReadRequest{
 		CurrentLeaderEpoch: p.currentEpoch, LastFetchedEpoch: p.lastEpoch,
 		MaxBytes: min(int(p.maxBytes), room), MinOne: f.bytes == 0,
-		Committed: f.committed, Replica: f.replica, ReplicaEpoch: f.replicaEpoch,
+		Committed: f.committed, Replica: f.replica, ReplicaEpoch: f.replicaEpoch, ReplicaStart: p.logStart, AnyReplica: f.anyReplica,
 	}
 	if req.MinOne {
 		req.MaxBytes = max(req.MaxBytes, 1)
@@ -128,7 +140,7 @@ func (f *fetchCall) look(p *fetchPart) {
 		p.code = f.failed(wire.KeyFetch, p.err)
 		f.urgent = true
 	}
-	if p.res.HasDiverging {
+	if p.res.HasDiverging || p.preferred != types.NoBroker {
 		f.urgent = true
 	}
 	f.bytes += p.res.Bytes
@@ -138,18 +150,27 @@ func (f *fetchCall) look(p *fetchPart) {
 // partition that isn't led any more is looked up once again: it may have been
 // made anew under the same name.
 func (f *fetchCall) read(p *fetchPart, req ReadRequest) error {
+	p.preferred, p.hint = types.NoBroker, noHint
 	for again := p.part != nil; ; again = false {
 		if p.part == nil {
 			if err := f.attach(p); err != nil {
 				return err
 			}
 		}
+		if f.rack != "" {
+			if p.preferred = f.nearest(p); p.preferred != types.NoBroker {
+				req.MaxBytes, req.MinOne = 0, false // checked all the same
+			}
+		}
 		err := p.part.Read(p.offset, req, &p.res)
+		if err != nil {
+			p.hint = hintOf(p.part)
+		}
 		if code := CodeOf(err); code != wire.ErrNotLeaderOrFollower && code != wire.ErrUnknownTopicOrPartition {
 			return err
 		}
 		p.unsubscribe()
-		p.part = nil
+		p.part, p.preferred = nil, types.NoBroker
 		if !again {
 			return err
 		}
@@ -157,7 +178,11 @@ func (f *fetchCall) read(p *fetchPart, req ReadRequest) error {
 }
 
 func (f *fetchCall) attach(p *fetchPart) error {
-	part, err := f.partition(f.Image, p.ref, p.index)
+	get := f.Partitions.Get
+	if f.anyReplica {
+		get = f.Partitions.GetReplica
+	}
+	part, err := f.partitionBy(get, f.Image, p.ref, p.index)
 	if err != nil {
 		return err
 	}
@@ -174,6 +199,26 @@ func (f *fetchCall) attach(p *fetchPart) error {
 		p.subscribe(f.queue)
 	}
 	return nil
+}
+
+// nearest gives the follower that a consumer is to read from in place of this
+// leader: one of its own rack, unless this broker stands there too; NoBroker for none.
+func (f *fetchCall) nearest(p *fetchPart) types.BrokerID {
+	own, ok := f.Image.Broker(f.NodeID)
+	if ok && own.Record.Rack == f.rack {
+		return types.NoBroker
+	}
+	var near []replica.Reader
+	for _, r := range p.part.Readers() {
+		if node, ok := f.node(f.Image, r.ID); ok && node.Rack == f.rack {
+			near = append(near, r)
+		}
+	}
+	best, ok := replica.Nearest(near, p.offset)
+	if !ok {
+		return types.NoBroker
+	}
+	return best.ID
 }
 
 // answer lays the answer out. In a session it holds what changed.
@@ -237,13 +282,14 @@ func (f *fetchCall) part(e *wire.FetchEncoder, p *fetchPart, h *hints) {
 		Partition: p.index, Code: p.code,
 		HighWatermark: p.res.HighWatermark, LastStable: p.res.LastStable, LogStart: p.res.LogStart,
 		Committed: f.committed, Aborted: p.res.Aborted, Records: p.res.Records,
-		DivergingEpoch: types.NoLeaderEpoch, Leader: types.NoBroker, LeaderEpoch: types.NoLeaderEpoch,
+		Preferred: p.preferred, DivergingEpoch: types.NoLeaderEpoch, Leader: types.NoBroker, LeaderEpoch: types.NoLeaderEpoch,
 	}
 	if p.code != wire.None {
+		w.Preferred = types.NoBroker
 		w.HighWatermark, w.LastStable, w.LogStart = types.NoOffset, types.NoOffset, types.NoOffset
 		if f.Req.Version >= 16 {
 			if t, err := p.ref.find(f.Image); err == nil {
-				w.Leader, w.LeaderEpoch = h.leader(t.ID, p.index, p.code)
+				w.Leader, w.LeaderEpoch = h.leader(t.ID, p.index, p.code, p.hint)
 			}
 		}
 	}

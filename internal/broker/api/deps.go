@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -54,6 +55,9 @@ type Settings struct {
 	// FetchSessionIdle is min.incremental.fetch.session.eviction.ms: a session
 	// idle for longer gives its slot to a new one.
 	FetchSessionIdle time.Duration
+	// ReadFromRack is set by replica.selector.class: consumers that name their rack
+	// are sent to an in-sync follower there (KIP-392).
+	ReadFromRack bool
 	// MaxPartitionsPerDescribe is max.request.partition.size.limit (DescribeTopicPartitions).
 	MaxPartitionsPerDescribe int
 }
@@ -76,6 +80,10 @@ type Partitions interface {
 	// KAFKA_STORAGE_ERROR if its log directory is offline. It must be cheap and
 	// take no lock that is held across I/O.
 	Get(id types.TopicID, partition int32) (Partition, error)
+	// GetReplica gives the partition to a consumer that may read from any replica
+	// (KIP-392): as Get, but also if this broker follows and its log is known to
+	// agree with the leader's.
+	GetReplica(id types.TopicID, partition int32) (Partition, error)
 	// LogDirs describes the log directories and the partitions in them.
 	LogDirs() []LogDir
 }
@@ -145,6 +153,14 @@ type Partition interface {
 	// goroutine, must not block or call back into the partition, and may come
 	// too often. cancel ends it; f may still run once while cancel returns.
 	OnProgress(f func()) (cancel func())
+
+	// Leader is who leads as this partition knows it, and the leader epoch; NoBroker
+	// if it doesn't know. It may be ahead of Deps.Image (KIP-951).
+	Leader() (types.BrokerID, types.LeaderEpoch)
+
+	// Readers are the in-sync followers that consumers may be sent to, none unless
+	// this broker leads and Settings.ReadFromRack is set. They must not be changed.
+	Readers() []replica.Reader
 
 	// ListOffset answers one ListOffsets question.
 	ListOffset(q OffsetQuery) (OffsetAnswer, error)
@@ -228,6 +244,12 @@ type ReadRequest struct {
 	Replica types.BrokerID
 	// ReplicaEpoch is the follower's broker epoch; NoBrokerEpoch if unsaid.
 	ReplicaEpoch types.BrokerEpoch
+	// ReplicaStart is the follower's log start; NoOffset if unsaid.
+	ReplicaStart types.Offset
+	// AnyReplica lets a consumer read here although another broker leads (KIP-392).
+	// A follower never tells of a divergence: what it doesn't know to agree is out
+	// of its range, and the consumer asks the leader.
+	AnyReplica bool
 }
 
 // ReadResult is what a Fetch answer says about a partition.

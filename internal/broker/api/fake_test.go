@@ -13,6 +13,7 @@ import (
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -121,7 +122,7 @@ func (w *world) topic(name string, o topicOptions) types.TopicID {
 		kvs[keys.Partition(id, n)] = rec.Encode()
 		if !o.noLog {
 			w.parts[meta.PartitionID{Topic: id, Number: n}] = &fakePartition{id: id, tp: types.TopicPartition{Topic: name, Partition: n},
-				epoch: o.epoch, mirror: o.mirror, release: new(counter)}
+				epoch: o.epoch, leader: o.leader, mirror: o.mirror, release: new(counter)}
 		}
 	}
 	w.apply(kvs)
@@ -264,6 +265,9 @@ type fakePartition struct {
 	appended  []AppendRequest
 	hold      chan struct{} // if set, Append waits for it
 	release   *counter      // chunks handed out and not released
+	readers   []replica.Reader
+	leader    types.BrokerID // as the partition knows it
+	follows   bool           // another broker leads: only GetReplica finds it
 }
 
 func (p *fakePartition) TopicID() types.TopicID     { return p.id }
@@ -396,6 +400,21 @@ func (p *fakePartition) fence(said types.LeaderEpoch) error {
 	return wire.ErrUnknownLeaderEpoch
 }
 
+func (p *fakePartition) Leader() (types.BrokerID, types.LeaderEpoch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader == types.NoBroker {
+		return types.NoBroker, types.NoLeaderEpoch
+	}
+	return p.leader, p.epoch
+}
+
+func (p *fakePartition) Readers() []replica.Reader {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.readers
+}
+
 func (p *fakePartition) OnProgress(f func()) func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -491,6 +510,21 @@ func (f memFile) Fd() (uintptr, bool)                     { return 0, false }
 type fakePartitions world
 
 func (f *fakePartitions) Get(id types.TopicID, n int32) (Partition, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p, ok := f.parts[meta.PartitionID{Topic: id, Number: n}]
+	if !ok {
+		return nil, wire.ErrNotLeaderOrFollower
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.follows {
+		return nil, wire.ErrNotLeaderOrFollower
+	}
+	return p, p.err
+}
+
+func (f *fakePartitions) GetReplica(id types.TopicID, n int32) (Partition, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p, ok := f.parts[meta.PartitionID{Topic: id, Number: n}]

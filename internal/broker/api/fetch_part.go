@@ -20,15 +20,19 @@ type fetchPart struct {
 	offset       types.Offset
 	currentEpoch types.LeaderEpoch
 	lastEpoch    types.LeaderEpoch
+	logStart     types.Offset // a replica's own
 	maxBytes     int32
 
 	// What there is of it: set by fetchCall.look.
-	part    Partition // nil while unknown, or not led here
-	cancel  func()    // ends the subscription
-	res     ReadResult
-	code    wire.ErrCode
-	err     error
-	touched bool // looked at in the present request
+	part   Partition // nil while unknown, or not led here
+	cancel func()    // ends the subscription
+	res    ReadResult
+	code   wire.ErrCode
+	err    error
+	hint   leaderHint // of the partition that refused
+	// preferred is the replica that the consumer is to read from, NoBroker for this one.
+	preferred types.BrokerID
+	touched   bool // looked at in the present request
 	// forgotten: taken out of the session, so a late wake-up finds it gone.
 	forgotten bool
 
@@ -48,7 +52,7 @@ type sentState struct {
 
 // changed reports whether an incremental answer must hold the partition.
 func (p *fetchPart) changed() bool {
-	return p.code != wire.None || p.res.Bytes > 0 || p.res.HasDiverging || p.sent != p.state()
+	return p.code != wire.None || p.res.Bytes > 0 || p.res.HasDiverging || p.preferred != types.NoBroker || p.sent != p.state()
 }
 
 func (p *fetchPart) state() sentState {
@@ -56,10 +60,11 @@ func (p *fetchPart) state() sentState {
 }
 
 // again reports whether a session's next request must look at the partition
-// whatever happens until then: an error is said every time, and records are
-// sent until the client asks for a later offset or forgets the partition.
+// whatever happens until then: an error and a preferred replica are said every
+// time, and records are sent until the client asks for a later offset or forgets
+// the partition.
 func (p *fetchPart) again(committed bool) bool {
-	return p.code != wire.None || p.res.HasDiverging || p.hasMore(committed)
+	return p.code != wire.None || p.res.HasDiverging || p.preferred != types.NoBroker || p.hasMore(committed)
 }
 
 // hasMore reports whether records that the client may see lie at or after its offset.

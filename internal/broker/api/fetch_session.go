@@ -259,7 +259,7 @@ func (s *fetchSession) update(in *kmsg.FetchRequest) {
 
 // ask takes over what the client wants of the partition.
 func (p *fetchPart) ask(a *kmsg.FetchRequestTopicPartition) {
-	p.offset, p.maxBytes = types.Offset(a.FetchOffset), a.PartitionMaxBytes
+	p.offset, p.logStart, p.maxBytes = types.Offset(a.FetchOffset), types.Offset(a.LogStartOffset), a.PartitionMaxBytes
 	p.currentEpoch, p.lastEpoch = types.LeaderEpoch(a.CurrentLeaderEpoch), types.LeaderEpoch(a.LastFetchedEpoch)
 }
 

@@ -33,6 +33,11 @@ func (r topicRef) find(image *meta.Image) (*meta.TopicRecord, error) {
 
 // partition finds a partition that this broker leads.
 func (c *Call) partition(image *meta.Image, ref topicRef, index int32) (Partition, error) {
+	return c.partitionBy(c.Partitions.Get, image, ref, index)
+}
+
+// partitionBy finds a partition with one of Partitions' methods.
+func (c *Call) partitionBy(get func(types.TopicID, int32) (Partition, error), image *meta.Image, ref topicRef, index int32) (Partition, error) {
 	t, err := ref.find(image)
 	if err != nil {
 		return nil, err
@@ -40,7 +45,7 @@ func (c *Call) partition(image *meta.Image, ref topicRef, index int32) (Partitio
 	if index < 0 || index >= t.Partitions {
 		return nil, wire.ErrUnknownTopicOrPartition
 	}
-	return c.Partitions.Get(t.ID, index)
+	return get(t.ID, index)
 }
 
 // mirrorOf names the mirror that the topic belongs to, if clients may not write to it.
@@ -57,6 +62,20 @@ func mirrorOf(image *meta.Image, id types.TopicID) (string, bool) {
 	return "", false
 }
 
+// leaderHint is a leader as a partition knew it that refused a request.
+type leaderHint struct {
+	id    types.BrokerID
+	epoch types.LeaderEpoch
+}
+
+// noHint: no partition was asked.
+var noHint = leaderHint{types.NoBroker, types.NoLeaderEpoch}
+
+func hintOf(p Partition) leaderHint {
+	id, epoch := p.Leader()
+	return leaderHint{id, epoch}
+}
+
 // hints collects the leaders that an answer names (KIP-951).
 type hints struct {
 	call  *Call
@@ -66,22 +85,26 @@ type hints struct {
 
 // leader gives the partition's leader and epoch for an answer that says code;
 // NoBroker if code calls for no hint, or there is no leader whose address is known.
-func (h *hints) leader(id types.TopicID, index int32, code wire.ErrCode) (types.BrokerID, types.LeaderEpoch) {
+// A partition is told of a new leader before anybody sees the image: said, what it
+// knew, wins if its epoch is higher. Nobody who doesn't lead names itself.
+func (h *hints) leader(id types.TopicID, index int32, code wire.ErrCode, said leaderHint) (types.BrokerID, types.LeaderEpoch) {
 	if code != wire.ErrNotLeaderOrFollower && code != wire.ErrFencedLeaderEpoch {
 		return types.NoBroker, types.NoLeaderEpoch
 	}
-	rec, _ := h.image.Partition(id, index)
-	if rec == nil || control.NeedsLeader(h.image, rec) {
-		return types.NoBroker, types.NoLeaderEpoch
+	if rec, _ := h.image.Partition(id, index); rec != nil && rec.LeaderEpoch >= said.epoch {
+		if control.NeedsLeader(h.image, rec) {
+			return types.NoBroker, types.NoLeaderEpoch
+		}
+		said = leaderHint{rec.Leader, rec.LeaderEpoch}
 	}
-	node, ok := h.call.node(h.image, rec.Leader)
-	if !ok {
+	node, ok := h.call.node(h.image, said.id)
+	if !ok || code == wire.ErrNotLeaderOrFollower && said.id == h.call.NodeID {
 		return types.NoBroker, types.NoLeaderEpoch
 	}
 	if !slices.ContainsFunc(h.nodes, func(n wire.Node) bool { return n.ID == node.ID }) {
 		h.nodes = append(h.nodes, node)
 	}
-	return rec.Leader, rec.LeaderEpoch
+	return said.id, said.epoch
 }
 
 // node gives a live broker's address on the listener that the request came in by.

@@ -215,6 +215,10 @@ func (n *fakeNode) Get(id types.TopicID, partition int32) (api.Partition, error)
 	return n.parts[partition], nil
 }
 
+func (n *fakeNode) GetReplica(id types.TopicID, partition int32) (api.Partition, error) {
+	return n.Get(id, partition)
+}
+
 func (n *fakeNode) setRefuse(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

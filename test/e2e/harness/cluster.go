@@ -75,6 +75,9 @@ func (c *Cluster) start(t testing.TB, id types.BrokerID, dir string) {
 	for _, f := range append(slices.Clone(c.opts), WithSetting("node.id", fmt.Sprint(id))) {
 		f(&o)
 	}
+	if i := int(id) - 1; i < len(o.racks) {
+		WithSetting("broker.rack", o.racks[i])(&o)
+	}
 	o.broker.Store, o.broker.DialPeer = c.Stores[id], c.Gates.dialer(id)
 	b, err := Open(t, dir, o)
 	if err != nil {

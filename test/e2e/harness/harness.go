@@ -41,6 +41,7 @@ type options struct {
 	dir      string
 	settings []config.Setting
 	broker   broker.Options
+	racks    []string
 }
 
 // Option changes how a node is started.
@@ -50,6 +51,9 @@ type Option func(*options)
 func WithSetting(key, value string) Option {
 	return func(o *options) { o.settings = append(o.settings, config.Flag("test", key, value)) }
 }
+
+// WithRacks puts the nodes of a cluster into racks, in the order of their ids.
+func WithRacks(racks ...string) Option { return func(o *options) { o.racks = racks } }
 
 // WithDir uses a folder that an earlier node left.
 func WithDir(dir string) Option { return func(o *options) { o.dir = dir } }
