@@ -17,6 +17,7 @@ package embed
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,8 +68,14 @@ type Options struct {
 	Name string
 	// Host is where the other members reach this one, once there are others; empty: 127.0.0.1.
 	Host string
+	// HostSet: the operator chose Host, so that a member which has moved goes there.
+	HostSet bool
 	// PeerPort and ClientPort are the ports on Host; 0 takes any free one, once.
 	PeerPort, ClientPort int
+	// TLS makes members and clients show each other certificates; nil: plain
+	// connections. Plaintext allows those where other machines reach Host.
+	TLS       *etcd.TLSFiles
+	Plaintext bool
 	// Join asks a member of a cluster to take this node in. It is called for a
 	// new folder alone; nil makes the folder a cluster of its own.
 	Join func(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error)
@@ -117,6 +124,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	switch {
+	case s.place != nil && o.sameScheme(s.place) != nil:
+		err = o.sameScheme(s.place)
 	case s.place != nil && s.place.Voter:
 		err = s.startMember(ctx, false)
 	case s.place != nil:
@@ -167,7 +176,11 @@ func (s *Server) launch(cfg *embed.Config) error {
 
 // own is a store on the member in this process.
 func (s *Server) own() *etcd.Store {
-	return etcd.New(v3client.New(s.etcd.Server), etcd.Options{MaxTxnOps: MaxTxnOps, AskProgress: true})
+	cfg, err := s.o.clientTLS()
+	if err != nil {
+		s.o.Logger.Error("metadata: other members can't be asked for their health", "err", err) // it could be read when the ports were opened
+	}
+	return etcd.New(v3client.New(s.etcd.Server), etcd.Options{MaxTxnOps: MaxTxnOps, AskProgress: true, TLS: cfg})
 }
 
 // awaitReady waits until the member takes part in the quorum.
@@ -255,15 +268,20 @@ func config(o Options, p *place) *embed.Config {
 	cfg.Dir = filepath.Join(o.Dir, etcdFolder)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.Logger(o.Logger))
 	// Nobody listens: the address only names the member in its own list.
-	nowhere := url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	nowhere := o.url("127.0.0.1:1")
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
 	cfg.InitialCluster = o.Name + "=" + nowhere.String()
+	// A new cluster's members must not be taken for those of another one, which
+	// began with the same name, nor for its own before a restore.
+	cfg.InitialClusterToken = rand.Text()
+	cfg.EnableGRPCGateway = false
 	if p != nil {
-		peer, client := url.URL{Scheme: "http", Host: p.Peer}, url.URL{Scheme: "http", Host: p.Client}
+		peer, client := o.url(p.advertised(p.Peer)), o.url(p.advertised(p.Client))
 		cfg.Name = p.Name
-		cfg.ListenPeerUrls, cfg.ListenClientUrls = []url.URL{peer}, []url.URL{client}
+		cfg.ListenPeerUrls, cfg.ListenClientUrls = []url.URL{o.url(p.Peer)}, []url.URL{o.url(p.Client)}
 		cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{peer}, []url.URL{client}
+		cfg.PeerTLSInfo, cfg.ClientTLSInfo = o.tlsInfo(), o.tlsInfo()
 		cfg.InitialCluster = p.Name + "=" + peer.String()
 		if len(p.Members) > 0 {
 			cfg.InitialCluster, cfg.ClusterState = strings.Join(p.Members, ","), embed.ClusterStateFlagExisting

@@ -20,6 +20,8 @@ type grown struct {
 	t     *testing.T
 	dirs  map[string]string
 	nodes map[string]*embed.Server
+	// options may change how a node is started.
+	options func(name string, o *embed.Options)
 }
 
 func newGrown(t *testing.T) *grown {
@@ -38,6 +40,9 @@ func (g *grown) try(ctx context.Context, name, via string) (*embed.Server, error
 		o.Join = func(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
 			return g.nodes[via].Admit(ctx, r)
 		}
+	}
+	if g.options != nil {
+		g.options(name, &o)
 	}
 	s, err := embed.Start(ctx, o)
 	if err == nil {
@@ -240,4 +245,8 @@ func TestReset(t *testing.T) {
 	if err := embed.Reset(within(t), embed.Options{Dir: t.TempDir(), Name: "x"}); err == nil || !strings.Contains(err.Error(), "no metadata member") {
 		t.Errorf("an empty folder: %v", err)
 	}
+}
+
+func joinOf(name, peer string) member.JoinRequest {
+	return member.JoinRequest{Name: name, PeerURL: peer}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"tidemark/internal/metastore/etcd"
@@ -31,17 +32,13 @@ const (
 // join asks to be taken in and starts as what the answer says. The place is
 // written before the question, so that a join that is repeated comes from the same address.
 func (s *Server) join(ctx context.Context) error {
-	peer, err := address(s.o.Host, s.o.PeerPort)
-	if err != nil {
-		return err
-	}
-	client, err := address(s.o.Host, s.o.ClientPort)
-	if err != nil {
-		return err
-	}
 	suffix := make([]byte, 3)
 	_, _ = rand.Read(suffix) // it never fails
-	s.place = &place{Voter: true, Name: s.o.Name + "-" + hex.EncodeToString(suffix), Peer: peer, Client: client}
+	p, err := newPlace(s.o, s.o.Name+"-"+hex.EncodeToString(suffix))
+	if err != nil {
+		return err
+	}
+	s.place = p
 	if err := s.place.write(s.o.Dir); err != nil {
 		return err
 	}
@@ -53,12 +50,36 @@ func (s *Server) askToJoin(ctx context.Context) error {
 	if s.o.Join == nil {
 		return fmt.Errorf("metadata folder %s: this node began to join a cluster and was not taken in; start it with --join, or move the folder away", s.o.Dir)
 	}
-	answer, err := s.o.Join(ctx, member.JoinRequest{Name: s.place.Name, PeerURL: "http://" + s.place.Peer})
+	r := member.JoinRequest{Name: s.place.Name, PeerURL: s.peerURL(), Probe: true}
+	answer, err := s.o.Join(ctx, r)
 	if err != nil {
+		return err
+	}
+	// A member that can't reach the others would be counted by them all the same: look first.
+	if err := s.probe(ctx, answer.Endpoints); err != nil {
+		return err
+	}
+	r.Probe = false
+	if answer, err = s.o.Join(ctx, r); err != nil {
 		return err
 	}
 	s.place.Joined, s.place.Voter, s.place.Members, s.place.Endpoints = true, answer.Voter, answer.Members, answer.Endpoints
 	return s.place.write(s.o.Dir)
+}
+
+// peerURL is where the other members reach this one.
+func (s *Server) peerURL() string {
+	u := s.o.url(s.place.advertised(s.place.Peer))
+	return u.String()
+}
+
+// dial makes a store on the members.
+func (s *Server) dial(ctx context.Context) (*etcd.Store, error) {
+	cfg, err := s.o.clientTLS()
+	if err != nil {
+		return nil, err
+	}
+	return etcd.Dial(ctx, etcd.DialOptions{Endpoints: s.place.Endpoints, TLS: cfg, Options: etcd.Options{MaxTxnOps: MaxTxnOps}, Logger: s.o.Logger})
 }
 
 // startMember starts one member of several. A voter waits for the quorum and
@@ -72,6 +93,18 @@ func (s *Server) startMember(ctx context.Context, fresh bool) error {
 			return s.startClient(ctx)
 		}
 		fresh = true
+	}
+	if !fresh {
+		moved, err := s.place.moved(s.o)
+		if err == nil && moved {
+			err = s.place.write(s.o.Dir)
+		}
+		if err != nil {
+			return err
+		}
+		if s.o.mayListen() != nil {
+			s.o.Logger.Warn("metadata: this member listens without TLS where other machines reach it; set metadata.ssl.*, or metadata.plaintext=true if that is meant", "at", s.place.Peer)
+		}
 	}
 	if err := s.launch(config(s.o, s.place)); err != nil {
 		return err
@@ -89,7 +122,7 @@ func (s *Server) startMember(ctx context.Context, fresh bool) error {
 		s.work.Go(s.watchMember)
 		return s.correctPeer(ctx)
 	}
-	remote, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: s.place.Endpoints, Options: etcd.Options{MaxTxnOps: MaxTxnOps}, Logger: s.o.Logger})
+	remote, err := s.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,11 +217,14 @@ func (s *Server) fail(err error) {
 
 // startClient asks the members and is none.
 func (s *Server) startClient(ctx context.Context) error {
-	remote, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: s.place.Endpoints, Options: etcd.Options{MaxTxnOps: MaxTxnOps}, Logger: s.o.Logger})
+	remote, err := s.dial(ctx)
 	if err != nil {
-		return fmt.Errorf("metadata: none of the members answers: %w; start them, or correct the endpoints in %s/%s", err, s.o.Dir, placeFile)
+		return err
 	}
 	if err := s.store.set(remote); err != nil {
+		return err
+	}
+	if err := s.awaitMembers(ctx, remote); err != nil {
 		return err
 	}
 	s.work.Go(func() {
@@ -204,6 +240,37 @@ func (s *Server) startClient(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// awaitMembers waits until the members answer a node that is none, and says for whom it waits.
+func (s *Server) awaitMembers(ctx context.Context, remote *etcd.Store) error {
+	told := time.Now()
+	for {
+		_, err := remote.Members(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return s.explain(ctx, fmt.Errorf("metadata: the members don't answer: %w; start them, or correct the endpoints in %s/%s", err, s.o.Dir, placeFile))
+		}
+		if time.Since(told) > quorumTell {
+			told = time.Now()
+			s.o.Logger.Warn("metadata: waiting for the members to answer", "err", s.explain(ctx, err))
+		}
+		select {
+		case <-time.After(promotePause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// explain adds what is in the way of each known endpoint.
+func (s *Server) explain(ctx context.Context, err error) error {
+	cfg, cfgErr := s.o.clientTLS()
+	if cfgErr != nil {
+		return errors.Join(err, cfgErr)
+	}
+	return etcd.Explain(ctx, s.place.Endpoints, cfg, err)
 }
 
 // noteEndpoints keeps the client addresses of the members: in the folder, for
@@ -255,7 +322,7 @@ func (s *Server) correctPeer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id, want := uint64(s.etcd.Server.MemberID()), "http://"+s.place.Peer
+	id, want := uint64(s.etcd.Server.MemberID()), s.peerURL()
 	for _, m := range all {
 		if m.ID == id && !slices.Contains(m.Peers, want) {
 			return now.SetPeer(ctx, id, want)
@@ -267,15 +334,11 @@ func (s *Server) correctPeer(ctx context.Context) error {
 // openPorts makes a lone member reachable: it is restarted with listeners.
 // Calls to the store wait meanwhile. The caller holds mu.
 func (s *Server) openPorts(ctx context.Context) error {
-	peer, err := address(s.o.Host, s.o.PeerPort)
+	p, err := newPlace(s.o, s.o.Name)
 	if err != nil {
 		return err
 	}
-	client, err := address(s.o.Host, s.o.ClientPort)
-	if err != nil {
-		return err
-	}
-	p := &place{Voter: true, Name: s.o.Name, Peer: peer, Client: client, Joined: true}
+	p.Joined = true
 	if err := p.write(s.o.Dir); err != nil {
 		return err
 	}
@@ -290,7 +353,7 @@ func (s *Server) openPorts(ctx context.Context) error {
 		s.fail(err)
 		return err
 	}
-	s.o.Logger.Info("metadata: this member can be reached by others now", "peer", peer, "client", client, "took", time.Since(from).Round(time.Millisecond))
+	s.o.Logger.Info("metadata: this member can be reached by others now", "peer", p.Peer, "client", p.Client, "tls", p.TLS, "took", time.Since(from).Round(time.Millisecond))
 	return nil
 }
 
@@ -316,6 +379,10 @@ var errLearning = errors.New("another node is joining")
 func (s *Server) admit(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if scheme, _, ok := strings.Cut(r.PeerURL, "://"); ok && scheme != s.o.scheme() {
+		return member.JoinAnswer{}, fmt.Errorf("this cluster's metadata members speak %s and the node would speak %s: "+
+			"give it the same metadata.ssl.keystore.location and metadata.ssl.truststore.location settings as the others", s.o.scheme(), scheme)
+	}
 	if s.place == nil {
 		if err := s.openPorts(ctx); err != nil {
 			return member.JoinAnswer{}, err
@@ -328,6 +395,9 @@ func (s *Server) admit(ctx context.Context, r member.JoinRequest) (member.JoinAn
 	all, err := now.Members(ctx)
 	if err != nil {
 		return member.JoinAnswer{}, err
+	}
+	if r.Probe {
+		return member.JoinAnswer{Endpoints: endpointsOf(all)}, nil
 	}
 	known := slices.ContainsFunc(all, func(m etcd.Member) bool { return slices.Contains(m.Peers, r.PeerURL) })
 	if !known && r.PeerURL != "" && len(all) < VotersMax {

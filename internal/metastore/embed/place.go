@@ -29,6 +29,10 @@ type place struct {
 	Name   string `json:"name,omitempty"`
 	Peer   string `json:"peer,omitempty"`
 	Client string `json:"client,omitempty"`
+	// Host is the name by which others reach the listeners, where it isn't their address itself.
+	Host string `json:"host,omitempty"`
+	// TLS: the member speaks TLS.
+	TLS bool `json:"tls,omitempty"`
 	// Members is the list of name=peer URL with which the member was started first.
 	Members []string `json:"members,omitempty"`
 	// Endpoints are the client addresses of the members, as last seen.
@@ -65,6 +69,64 @@ func (p *place) write(dir string) error {
 		return err
 	}
 	return writeFile(dir, placeFile, append(data, '\n'))
+}
+
+// newPlace chooses the addresses of a member that opens its ports.
+func newPlace(o Options, name string) (*place, error) {
+	if err := o.mayListen(); err != nil {
+		return nil, err
+	}
+	peer, err := address(o.Host, o.PeerPort)
+	if err != nil {
+		return nil, err
+	}
+	client, err := address(o.Host, o.ClientPort)
+	if err != nil {
+		return nil, err
+	}
+	p := &place{Voter: true, Name: name, Peer: peer, Client: client, TLS: o.TLS != nil}
+	if net.ParseIP(o.Host) == nil {
+		p.Host = o.Host
+	}
+	return p, nil
+}
+
+// advertised gives the address that others are told of a listener.
+func (p *place) advertised(listener string) string {
+	_, port, err := net.SplitHostPort(listener)
+	if err != nil || p.Host == "" {
+		return listener
+	}
+	return net.JoinHostPort(p.Host, port)
+}
+
+// moved brings the listeners to where the member's host is now: its ports stay,
+// the address may be another one than when it was started last. It reports whether anything changed.
+func (p *place) moved(o Options) (bool, error) {
+	host := p.Host
+	if o.HostSet && o.Host != "" {
+		host = o.Host
+	}
+	if host == "" {
+		return false, nil
+	}
+	ip, err := net.ResolveIPAddr("ip", host)
+	if err != nil {
+		return false, fmt.Errorf("metadata member: the address of %s isn't known: %w; correct metadata.host", host, err)
+	}
+	before := *p
+	p.Host = ""
+	if net.ParseIP(host) == nil {
+		p.Host = host
+	}
+	for _, at := range []*string{&p.Peer, &p.Client} {
+		_, port, err := net.SplitHostPort(*at)
+		if err != nil {
+			return false, fmt.Errorf("%s: the address %q can't be read: %w", placeFile, *at, err)
+		}
+		*at = net.JoinHostPort(ip.String(), port)
+	}
+	return before.Peer != p.Peer || before.Client != p.Client || before.Host != p.Host, nil
 }
 
 func exists(path string) bool {

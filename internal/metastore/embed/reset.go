@@ -36,7 +36,8 @@ func Reset(ctx context.Context, o Options) error {
 		err = s.awaitReady(ctx, s.etcd)
 	}
 	if err == nil {
-		p.Joined, p.Members, p.Endpoints = true, nil, []string{"http://" + p.Client}
+		clientURL := s.o.url(p.advertised(p.Client))
+		p.Joined, p.Members, p.Endpoints = true, nil, []string{clientURL.String()}
 		err = p.write(o.Dir)
 	}
 	return errors.Join(err, s.Close())

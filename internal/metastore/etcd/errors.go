@@ -46,6 +46,24 @@ func definiteError(err error) (error, bool) {
 	return err, false
 }
 
+// authFault says what to do where etcd asks who we are; empty for other errors.
+func authFault(err error) string {
+	for _, f := range []struct {
+		etcd error
+		says string
+	}{
+		{rpctypes.ErrUserEmpty, "it asks for a user: set metadata.username and metadata.password"},
+		{rpctypes.ErrAuthFailed, "the user or the password isn't right (metadata.username, metadata.password)"},
+		{rpctypes.ErrAuthNotEnabled, "it knows no users: leave out metadata.username and metadata.password, or enable authentication there"},
+		{rpctypes.ErrPermissionDenied, "the user needs to read and write keys below /tidemark/: etcdctl role grant-permission ROLE --prefix=true readwrite /tidemark/"},
+	} {
+		if errors.Is(err, f.etcd) || strings.Contains(err.Error(), rpctypes.ErrorDesc(f.etcd)) {
+			return f.says
+		}
+	}
+	return ""
+}
+
 // sameMessage compares by message, because an embedded server's errors come as plain gRPC statuses.
 func sameMessage(err, want error) bool { return rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(want) }
 

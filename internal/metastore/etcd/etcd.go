@@ -56,6 +56,9 @@ type Options struct {
 	// AskProgress lets idle watches ask for progress. Servers before 3.5.8 may
 	// answer with a revision whose events they have not sent (etcd issue 15220); Dial looks.
 	AskProgress bool
+	// TLS is for questions to single members through a client that has no
+	// connections of its own (an in-process one).
+	TLS *tls.Config
 }
 
 func (o Options) withDefaults() Options {
@@ -101,7 +104,8 @@ type DialOptions struct {
 }
 
 // Dial connects to an etcd cluster and asks it for its limit of operations if
-// MaxTxnOps is 0. It fails with ErrUnavailable if no member answers in time.
+// MaxTxnOps is 0. It fails with ErrUnavailable if no member answers in time, and
+// says what is in the way at each endpoint.
 func Dial(ctx context.Context, o DialOptions) (*Store, error) {
 	cli, err := clientv3.New(clientv3.Config{
 		Endpoints:            o.Endpoints,
@@ -117,12 +121,12 @@ func Dial(ctx context.Context, o DialOptions) (*Store, error) {
 		DialOptions:          []grpc.DialOption{grpc.WithUserAgent("tidemark")},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("etcd %v: %w: %w", o.Endpoints, metastore.ErrUnavailable, err)
+		return nil, explain(ctx, o, fmt.Errorf("etcd %v: %w: %w", o.Endpoints, metastore.ErrUnavailable, err))
 	}
 	s := New(cli, o.Options)
 	if o.MaxTxnOps == 0 {
 		if s.o.MaxTxnOps, err = s.probeMaxTxnOps(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("etcd %v: %w", o.Endpoints, err), s.Close())
+			return nil, errors.Join(explain(ctx, o, fmt.Errorf("etcd %v: %w", o.Endpoints, err)), s.Close())
 		}
 	}
 	s.o.AskProgress = s.progressIsSound(ctx)

@@ -130,7 +130,7 @@ func (s *Store) change(ctx context.Context, call func(context.Context) error) er
 // Answers reports whether one member answers at its client address now.
 func (s *Store) Answers(ctx context.Context, endpoint string) bool {
 	if s.cli.ActiveConnection() == nil {
-		cli, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: s.o.AttemptTimeout, Logger: zap.NewNop()})
+		cli, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: s.o.AttemptTimeout, TLS: s.o.TLS, Logger: zap.NewNop()})
 		if err != nil {
 			return false
 		}

@@ -19,6 +19,8 @@ type JoinRequest struct {
 	// listen for other members. Both are empty for a node that is to keep no metadata.
 	Name    string `json:"name,omitempty"`
 	PeerURL string `json:"peerUrl,omitempty"`
+	// Probe asks only where the members are: nothing is changed, but that a lone member opens its ports.
+	Probe bool `json:"probe,omitempty"`
 }
 
 // JoinAnswer says how to take part.
