@@ -16,6 +16,7 @@ import (
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore/embed"
+	"tidemark/internal/metastore/etcd"
 	"tidemark/internal/metastore/member"
 )
 
@@ -39,6 +40,14 @@ func MetadataDir(cfg *config.Broker) string {
 // MemberName is what a node's metadata folder is claimed with.
 func MemberName(cfg *config.Broker) string { return fmt.Sprintf("node-%d", cfg.NodeID) }
 
+// MetadataTLS gives the files for connections of the metadata, nil for plain ones.
+func MetadataTLS(cfg *config.Broker) *etcd.TLSFiles {
+	if cfg.MetadataSSLTruststoreLocation == "" {
+		return nil
+	}
+	return &etcd.TLSFiles{Cert: cfg.MetadataSSLKeystoreLocation, Key: cfg.MetadataSSLKeyLocation, CA: cfg.MetadataSSLTruststoreLocation}
+}
+
 // startEmbedded starts this node's part in the metadata quorum.
 func (b *Broker) startEmbedded(ctx context.Context) error {
 	dir := b.cfg.MetadataDir
@@ -51,7 +60,8 @@ func (b *Broker) startEmbedded(ctx context.Context) error {
 	}
 	o := embed.Options{
 		Dir: dir, Name: MemberName(b.cfg), Logger: b.logger,
-		Host: host, PeerPort: int(b.cfg.MetadataPeerPort), ClientPort: int(b.cfg.MetadataClientPort),
+		Host: host, HostSet: b.cfg.MetadataHost != "", PeerPort: int(b.cfg.MetadataPeerPort), ClientPort: int(b.cfg.MetadataClientPort),
+		TLS: MetadataTLS(b.cfg), Plaintext: b.cfg.MetadataPlaintext,
 	}
 	if b.cfg.MetadataJoin != "" {
 		o.Join = b.askToJoin

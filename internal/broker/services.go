@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
+	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
@@ -25,8 +27,8 @@ func (b *Broker) openStore(ctx context.Context) error {
 		b.store, b.closeMeta = b.opts.Store, func() error { return nil }
 		return nil
 	}
-	if hosts, ok := strings.CutPrefix(b.cfg.Metadata, "etcd://"); ok {
-		s, err := etcd.Dial(ctx, etcd.DialOptions{Endpoints: strings.Split(hosts, ","), Logger: b.logger})
+	if strings.HasPrefix(b.cfg.Metadata, etcdScheme) {
+		s, err := DialStore(ctx, b.cfg, b.logger)
 		if err != nil {
 			return err
 		}
@@ -36,9 +38,29 @@ func (b *Broker) openStore(ctx context.Context) error {
 	return b.startEmbedded(ctx)
 }
 
+// etcdScheme begins the setting metadata where it names an etcd of the user's own.
+const etcdScheme = "etcd://"
+
+// DialStore connects to the etcd that the setting metadata names.
+func DialStore(ctx context.Context, cfg *config.Broker, l *slog.Logger) (*etcd.Store, error) {
+	o := etcd.DialOptions{Logger: l, Username: cfg.MetadataUsername, Password: cfg.MetadataPassword}
+	scheme := "http://"
+	if files := MetadataTLS(cfg); files != nil {
+		var err error
+		if o.TLS, err = files.Config(); err != nil {
+			return nil, err
+		}
+		scheme = "https://"
+	}
+	for _, host := range strings.Split(strings.TrimPrefix(cfg.Metadata, etcdScheme), ",") {
+		o.Endpoints = append(o.Endpoints, scheme+strings.TrimSpace(host))
+	}
+	return etcd.Dial(ctx, o)
+}
+
 // sharesStore reports whether other nodes may use the metadata store too.
 func (b *Broker) sharesStore() bool {
-	return b.opts.Store != nil || strings.HasPrefix(b.cfg.Metadata, "etcd://") || b.cfg.MetadataJoin != ""
+	return b.opts.Store != nil || strings.HasPrefix(b.cfg.Metadata, etcdScheme) || b.cfg.MetadataJoin != ""
 }
 
 // adoptCluster gives a node without a cluster id the store's, or makes the

@@ -23,6 +23,10 @@ type Broker struct {
 	// Where the other members of the embedded store reach this one, once there are others.
 	MetadataHost                         string // empty: the first advertised listener's
 	MetadataPeerPort, MetadataClientPort int32  // 0: any free one, kept from then on
+	// TLS of the members, or to an etcd of the user's own: PEM files.
+	MetadataSSLKeystoreLocation, MetadataSSLKeyLocation, MetadataSSLTruststoreLocation string
+	MetadataPlaintext                                                                  bool   // members may listen without TLS in the open
+	MetadataUsername, MetadataPassword                                                 string // for an etcd that asks
 
 	// Network.
 	Listeners             []Listener

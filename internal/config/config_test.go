@@ -239,3 +239,30 @@ func TestFromFile(t *testing.T) {
 		t.Errorf("folder as file: %v", err)
 	}
 }
+
+// TestMetadataSecurity: half of what TLS needs is refused, and so are users where there are none.
+func TestMetadataSecurity(t *testing.T) {
+	f := func(words string, settings ...string) {
+		t.Helper()
+		var set []Setting
+		for _, s := range settings {
+			one, err := ParseSet(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set = append(set, one)
+		}
+		_, _, err := Resolve(set)
+		if words == "" && err != nil || words != "" && (err == nil || !strings.Contains(err.Error(), words)) {
+			t.Errorf("%v: %v, want %q", settings, err, words)
+		}
+	}
+	f("", "metadata.ssl.keystore.location=/k", "metadata.ssl.truststore.location=/t")
+	f("members show each other certificates", "metadata.ssl.keystore.location=/k")
+	f("members show each other certificates", "metadata.ssl.truststore.location=/t")
+	f("", "metadata=etcd://h:1", "metadata.ssl.truststore.location=/t")
+	f("because metadata.ssl.keystore.location is set", "metadata=etcd://h:1", "metadata.ssl.keystore.location=/k")
+	f("the embedded store has no users", "metadata.username=u")
+	f("", "metadata=etcd://h:1", "metadata.username=u", "metadata.password=p")
+	f("whose password", "metadata=etcd://h:1", "metadata.password=p")
+}

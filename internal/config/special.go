@@ -49,7 +49,27 @@ func (b *Broker) special() []error {
 	if b.Metadata != "embedded" && !strings.HasPrefix(b.Metadata, "etcd://") {
 		fault("metadata", "embedded, or etcd://host:port[,host:port...]")
 	}
+	b.metadataSecurity(fault)
 	return append(faults, b.relations(fault)...)
+}
+
+// metadataSecurity checks what the metadata's connections show and ask for.
+func (b *Broker) metadataSecurity(fault func(name, allowed string)) {
+	embedded := b.Metadata == "embedded"
+	switch {
+	case embedded && b.MetadataSSLKeystoreLocation != "" && b.MetadataSSLTruststoreLocation == "":
+		fault("metadata.ssl.truststore.location", "a PEM file, because metadata.ssl.keystore.location is set: members show each other certificates")
+	case embedded && b.MetadataSSLKeystoreLocation == "" && b.MetadataSSLTruststoreLocation != "":
+		fault("metadata.ssl.keystore.location", "a PEM file, because metadata.ssl.truststore.location is set: members show each other certificates")
+	case b.MetadataSSLTruststoreLocation == "" && b.MetadataSSLKeystoreLocation != "":
+		fault("metadata.ssl.truststore.location", "a PEM file, because metadata.ssl.keystore.location is set")
+	}
+	switch {
+	case embedded && b.MetadataUsername != "":
+		fault("metadata.username", "empty: the embedded store has no users; certificates (metadata.ssl.*) protect it")
+	case b.MetadataUsername == "" && b.MetadataPassword != "":
+		fault("metadata.username", "the name of the user whose password metadata.password is")
+	}
 }
 
 // relations checks keys against each other.
