@@ -188,8 +188,8 @@ func (f *fetchCall) attach(p *fetchPart) error {
 	}
 	if f.replica != types.NoBroker {
 		rec, _ := f.Image.Partition(part.TopicID(), p.index)
-		if rec == nil || !slices.Contains(rec.Replicas, f.replica) {
-			return wire.Errorf(wire.ErrNotLeaderOrFollower, "broker %d has no replica of %s", f.replica, part.Name())
+		if rec == nil || !slices.Contains(rec.Replicas, f.replica) || f.replica == f.NodeID {
+			return wire.Errorf(wire.ErrNotLeaderOrFollower, "broker %d follows no replica of %s", f.replica, part.Name())
 		}
 	}
 	p.part = part
@@ -242,6 +242,9 @@ func (f *fetchCall) answer() *wire.Response {
 		if i == len(chosen)-1 || chosen[i+1].topic != p.topic {
 			e.EndTopic()
 		}
+	}
+	if f.replica != types.NoBroker {
+		h.nodes = nil // replicas know where brokers are (Kafka parity)
 	}
 	return e.Response(h.nodes)
 }
