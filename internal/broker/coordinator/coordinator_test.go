@@ -305,6 +305,27 @@ func TestResignAnswersParked(t *testing.T) {
 	}
 }
 
+// A node whose registration may be over says nothing of its groups: another one
+// may lead them, and have acknowledged more (R10).
+func TestLapsedAnswersNothing(t *testing.T) {
+	n, ctx := newFakeNode(1), testContext(t)
+	c := n.start(t)
+	n.lead(t, c)
+	j := member(t, ctx, c, "g")
+	mustCommit(t, ctx, c, commit("g", j.MemberID, 1, 5))
+	n.setRefuse(wire.ErrNotLeaderOrFollower)
+	if _, code := c.Offsets(ctx, "g"); code != group.NotCoordinator {
+		t.Errorf("offsets of a node that may not lead any more: %v", code)
+	}
+	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != group.NotCoordinator {
+		t.Errorf("a heartbeat to a node that may not lead any more: %v", code)
+	}
+	n.setRefuse(nil)
+	if o := committed(t, ctx, c, "g"); o != 5 {
+		t.Errorf("offset %d once the node leads again", o)
+	}
+}
+
 // A requester that goes away leaves its member to its session, and the loop alone.
 func TestRequesterGoesAway(t *testing.T) {
 	n, ctx := newFakeNode(1), testContext(t)

@@ -36,6 +36,9 @@ func submit[R group.Response](ctx context.Context, l *loop, patient bool, event 
 			return none, group.NotCoordinator
 		}
 	}
+	if !l.leads() {
+		return none, group.NotCoordinator // another one may have answered more than this one knows
+	}
 	if typed, ok := r.(R); ok {
 		return typed, group.None
 	}
@@ -46,6 +49,8 @@ func submit[R group.Response](ctx context.Context, l *loop, patient bool, event 
 func (l *loop) admit(ctx context.Context, patient bool) group.ErrorCode {
 	switch {
 	case l == nil:
+		return group.NotCoordinator
+	case l.isReady() && !l.leads():
 		return group.NotCoordinator
 	case l.isReady():
 		return group.None
@@ -60,6 +65,19 @@ func (l *loop) admit(ctx context.Context, patient bool) group.ErrorCode {
 	case <-ctx.Done():
 		return group.CoordinatorLoadInProgress
 	}
+}
+
+// leads reports whether this node serves the partition right now: a node that is
+// cut off from the metadata hears of no other leader, and its lease must tell it
+// that there may be one (R10). What it knows was true at that moment only if it
+// is asked after the answer was made.
+func (l *loop) leads() bool {
+	topic, ok := l.c.o.Image().TopicByName(OffsetsTopic)
+	if !ok {
+		return false
+	}
+	_, err := l.c.o.Partitions.Get(topic.Record.ID, l.partition)
+	return err == nil
 }
 
 // look runs f on the loop's table and waits for it.
@@ -77,6 +95,9 @@ func (l *loop) look(ctx context.Context, f func(t *group.Table)) group.ErrorCode
 	}
 	select {
 	case <-looked:
+		if !l.leads() {
+			return group.NotCoordinator
+		}
 		return group.None
 	case <-l.ended:
 		return group.NotCoordinator
