@@ -56,8 +56,15 @@ type want struct {
 	agreed   bool  // below Fetch v12: OffsetForLeaderEpoch has been asked for this session of the machine
 }
 
-// slowShard is how long a fetcher waits for shards before it fetches without the slow ones.
-const slowShard = 100 * time.Millisecond
+// slowShard is how long a fetcher waits for a shard that gets on with nothing
+// before it fetches without it, and answersInSlow the partitions of an answer
+// for which it waits as long again while the shards do get on: a partition that
+// leaves the session only to come back is sent by the source once more, which an
+// answer of thousands must not be told for most of them.
+const (
+	slowShard     = 100 * time.Millisecond
+	answersInSlow = 250
+)
 
 // throttledBytesMin is the least that a throttled fetch asks for, in bytes.
 const throttledBytesMin = 64 << 10
@@ -268,6 +275,7 @@ func (f *fetcher) failed(err error) {
 // deliver hands an answer's partitions to their shards, all at once.
 func (f *fetcher) deliver(a *source.FetchAnswer) {
 	var pending sync.WaitGroup
+	var left atomic.Int64
 	for i := range a.Partitions {
 		p := &a.Partitions[i]
 		w := f.wants[p.TopicPartition]
@@ -280,8 +288,10 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 		w.answered = true
 		a.Retain()
 		pending.Add(1)
+		left.Add(1)
 		f.run.work.Go(func() {
 			defer pending.Done()
+			defer left.Add(-1)
 			defer a.Release()
 			f.answer(w, p, a.Version)
 		})
@@ -289,11 +299,26 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 	a.Release()
 	done := make(chan struct{})
 	f.run.work.Go(func() { pending.Wait(); close(done) })
-	timer := time.NewTimer(slowShard)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
+	awaitShards(done, left.Load)
+}
+
+// awaitShards waits until done, or until the shards got on with none of what is
+// left for slowShard, or until their time for all of it is over.
+func awaitShards(done <-chan struct{}, left func() int64) {
+	tick := time.NewTicker(slowShard)
+	defer tick.Stop()
+	before := left()
+	for ticks := 1 + before/answersInSlow; ticks > 0; ticks-- {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		now := left()
+		if now >= before {
+			return
+		}
+		before = now
 	}
 }
 
