@@ -43,6 +43,7 @@ var edges = map[string][]string{
 	"internal/vfs/...":       {"internal/vfs", "internal/assert"},
 	"internal/vectors/...":   {},
 	"internal/journal/...":   {"internal/vfs"},
+	"internal/replay/...":    {"internal/vault", "internal/batch", "internal/core/..."},
 	"internal/await":         {},
 	"internal/assert":        {},
 	"internal/clock":         {},
@@ -65,8 +66,8 @@ var reserved = map[string][]string{
 	"github.com/twmb/franz-go/pkg/kmsg": {
 		"internal/wire", "internal/source", "internal/broker/api", "internal/broker/coordinator", "internal/compare",
 	},
-	"github.com/twmb/franz-go/pkg/kgo":  {"internal/cli", "internal/compare", "internal/demo"},
-	"github.com/twmb/franz-go/pkg/kadm": {"internal/cli", "internal/demo"},
+	"github.com/twmb/franz-go/pkg/kgo":  {"internal/cli", "internal/replay", "internal/compare", "internal/demo"},
+	"github.com/twmb/franz-go/pkg/kadm": {"internal/cli", "internal/replay", "internal/demo"},
 	"github.com/IBM/sarama":             {},
 }
 

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 
 	"tidemark/internal/broker/mirror"
@@ -47,7 +48,11 @@ func (b *Broker) startMirrors(groups mirror.Groups) (*mirror.Mirrors, error) {
 		Node: mirrorNode{b}, Groups: groups, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version,
 		Events: events, EventHistory: history, Vault: b.vault,
 	})
-	if err := b.metrics.Register(telemetry.NewMirrorCollector(m.Stats)); err != nil {
+	vaultStat := func() telemetry.VaultStat {
+		u := b.vault.Usage()
+		return telemetry.VaultStat{Entries: u.Entries, Bytes: u.Bytes, MaxBytes: u.MaxBytes, DroppedRecords: u.DroppedRecords}
+	}
+	if err := errors.Join(b.metrics.Register(telemetry.NewMirrorCollector(m.Stats)), b.metrics.Register(telemetry.NewVaultCollector(vaultStat))); err != nil {
 		m.Close()
 		return nil, err
 	}

@@ -188,6 +188,16 @@ func (c *Client) VaultExport(ctx context.Context, id string, format vault.Format
 	return c.copyTo(ctx, vaultPath(id, "/export?format="+url.QueryEscape(string(format))), w)
 }
 
+// VaultOpen gives one entry's raw batches, one behind the other.
+func (c *Client) VaultOpen(ctx context.Context, id string) (io.ReadCloser, error) {
+	return c.request(ctx, http.MethodGet, vaultPath(id, "/export?format="+string(vault.Segments)), nil)
+}
+
+// VaultReplayed notes that an entry's records are in a topic again.
+func (c *Client) VaultReplayed(ctx context.Context, id string, r vault.Replay) error {
+	return c.call(ctx, http.MethodPost, vaultPath(id, "/replays"), r, &struct{}{})
+}
+
 // VaultPurge removes one entry for good.
 func (c *Client) VaultPurge(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, vaultPath(id, ""), nil, &struct{}{})

@@ -73,6 +73,9 @@ type Vault interface {
 	Show(id string) (vault.Entry, error)
 	Export(id string, format vault.Format, w io.Writer) error
 	Purge(id string) error
+	// NoteReplay writes down that an entry's records are in a topic again.
+	NoteReplay(id string, r vault.Replay) error
+	Usage() vault.Usage
 }
 
 // Server is the running API.
@@ -140,6 +143,7 @@ func (s *Server) routes() []route {
 		{"GET", "/api/v1/vault/{id}", s.vaultShow},
 		{"DELETE", "/api/v1/vault/{id}", s.vaultPurge},
 		{"GET", "/api/v1/vault/{id}/export", s.vaultExport},
+		{"POST", "/api/v1/vault/{id}/replays", s.vaultReplayed},
 		{"GET", "/api/v1/mirrors", s.mirrorList},
 		{"POST", "/api/v1/mirrors", s.mirrorCreate},
 		{"GET", "/api/v1/mirrors/{name}", s.mirrorStatus},

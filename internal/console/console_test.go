@@ -81,6 +81,10 @@ func (fakeVault) Export(_ string, f vault.Format, w io.Writer) error {
 	return err
 }
 
+func (v fakeVault) NoteReplay(id string, _ vault.Replay) error { _, err := v.Show(id); return err }
+
+func (fakeVault) Usage() vault.Usage { return vault.Usage{Entries: 1, MaxBytes: -1} }
+
 func (v fakeVault) Purge(id string) error { _, err := v.Show(id); return err }
 
 // fakeMirrors knows the mirror "m" and remembers what was asked.

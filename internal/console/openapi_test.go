@@ -10,6 +10,7 @@ import (
 
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/metastore/member"
+	"tidemark/internal/vault"
 )
 
 // document is the part of OpenAPI that the tests look at.
@@ -111,6 +112,8 @@ func TestOpenAPISchemasAreTheTypes(t *testing.T) {
 	f("Events", Events{})
 	f("FailoverRequest", FailoverRequest{})
 	f("VaultList", VaultList{})
+	f("VaultUsage", vault.Usage{})
+	f("VaultReplay", vault.Replay{})
 	f("Member", member.Info{})
 	f("JoinRequest", member.JoinRequest{})
 	f("JoinAnswer", member.JoinAnswer{})

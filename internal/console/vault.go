@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"time"
 
+	"tidemark/internal/core/types"
 	"tidemark/internal/vault"
 )
 
 // VaultList is what /api/v1/vault tells, oldest first.
 type VaultList struct {
 	Entries []vault.Entry `json:"entries"`
+	Usage   vault.Usage   `json:"usage"`
 }
 
 func (s *Server) vaultList(w http.ResponseWriter, _ *http.Request) error {
@@ -22,7 +25,7 @@ func (s *Server) vaultList(w http.ResponseWriter, _ *http.Request) error {
 	if entries == nil {
 		entries = []vault.Entry{}
 	}
-	return answer(w, VaultList{Entries: entries})
+	return answer(w, VaultList{Entries: entries, Usage: s.node.Vault().Usage()})
 }
 
 // vaultError tells an entry that isn't there from a vault that can't be read.
@@ -43,6 +46,22 @@ func (s *Server) vaultShow(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) vaultPurge(w http.ResponseWriter, r *http.Request) error {
 	if err := s.node.Vault().Purge(r.PathValue("id")); err != nil {
+		return vaultError(err)
+	}
+	return answer(w, struct{}{})
+}
+
+// vaultReplayed notes a replay that whoever made it has found complete.
+func (s *Server) vaultReplayed(w http.ResponseWriter, r *http.Request) error {
+	var done vault.Replay
+	if err := readJSON(r, &done); err != nil {
+		return err
+	}
+	if done.Topic == "" || done.Partition < 0 {
+		return fmt.Errorf("%w: a replay needs a topic and a partition", errInput)
+	}
+	done.At = types.Millis(time.Now().UnixMilli())
+	if err := s.node.Vault().NoteReplay(r.PathValue("id"), done); err != nil {
 		return vaultError(err)
 	}
 	return answer(w, struct{}{})

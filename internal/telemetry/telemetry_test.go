@@ -32,6 +32,7 @@ func full(t *testing.T) *Metrics {
 	for _, c := range []error{
 		m.Register(NewPartitionCollector(func() iter.Seq[PartitionStat] { return slices.Values([]PartitionStat{part}) })),
 		m.Register(NewMirrorCollector(func() iter.Seq[MirrorStat] { return slices.Values([]MirrorStat{mirrored}) })),
+		m.Register(NewVaultCollector(func() VaultStat { return VaultStat{Entries: 2, Bytes: 30, MaxBytes: -1} })),
 		m.Register(NewNetCollector(func() NetStat { return NetStat{Open: 7, BytesIn: 5} })),
 	} {
 		if c != nil {

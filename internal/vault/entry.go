@@ -52,6 +52,8 @@ type Entry struct {
 	Files               []FileEntry  `json:"files"`
 	DamagedBytes        int64        `json:"damagedBytes,omitempty"` // bytes that were no whole batch, kept as they were
 
+	// Replays are where the records were written again; they aren't in the manifest.
+	Replays []Replay `json:"replays,omitempty"`
 	// Damaged says what is wrong with an entry that can't be read; it isn't in the manifest.
 	Damaged string `json:"damaged,omitempty"`
 
@@ -101,6 +103,7 @@ func (v *Vault) readEntry(folder, id string) *Entry {
 	if e.Version != manifestVersion || e.ID != id || folderOf(e.Topic, e.Partition) != folder {
 		return damaged(fmt.Errorf("%s: version %d of entry %q in %s", name, e.Version, e.ID, folderOf(e.Topic, e.Partition)))
 	}
-	e.Damaged, e.dir = "", path.Dir(name)
+	e.Damaged, e.Replays, e.dir = "", nil, path.Dir(name)
+	v.readReplays(&e)
 	return &e
 }

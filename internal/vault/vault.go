@@ -75,7 +75,8 @@ func (e *ErrFull) Unwrap() error { return e.Err }
 // Vault is an open vault. All methods may be called from any goroutine; removals
 // of one partition come one at a time, from its owner.
 type Vault struct {
-	opts Options
+	opts   Options
+	noting sync.Mutex // one note of a replay at a time
 
 	mu       sync.Mutex // guards the following; never held across I/O
 	entries  map[string]*Entry
@@ -183,10 +184,10 @@ func (v *Vault) Show(id string) (Entry, error) {
 
 // Usage tells how full the vault is.
 type Usage struct {
-	Entries        int
-	Bytes          int64 // kept, removals under way included
-	MaxBytes       int64 // below 0: no bound
-	DroppedRecords int64 // since the start, by R29
+	Entries        int   `json:"entries"`
+	Bytes          int64 `json:"bytes"`          // kept, removals under way included
+	MaxBytes       int64 `json:"maxBytes"`       // below 0: no bound
+	DroppedRecords int64 `json:"droppedRecords"` // since the start, by R29
 }
 
 // Usage tells how full the vault is.

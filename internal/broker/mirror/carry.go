@@ -158,8 +158,13 @@ func (c *copier) tellCut(o Owned, before log.View, r log.CutResult, cause log.Ca
 	if len(r.LostTransactions) > 0 {
 		message += fmt.Sprintf("; %d producers' transactions lost their marker", len(r.LostTransactions))
 	}
+	kind := core.CutDone
+	if r.KeptID == "" && r.Bytes > 0 {
+		// Only what was never committed anywhere may go unkept, with a full vault (R29).
+		kind, message = core.DroppedUnvaulted, message+": the vault is full"
+	}
 	c.run.m.events.add(c.run.m.log, Event{
-		At: c.now(), Mirror: c.run.name, Kind: string(core.CutDone), Topic: c.tp.Topic, Partition: c.tp.Partition,
+		At: c.now(), Mirror: c.run.name, Kind: string(kind), Topic: c.tp.Topic, Partition: c.tp.Partition,
 		From: r.From, To: r.To, Records: n, VaultID: r.KeptID, Message: message,
 	})
 }
