@@ -37,7 +37,7 @@ func (p *Partition) applied() (timeline.Checkpoint, bool) {
 func (p *Partition) firstCut() error {
 	v := p.log.View()
 	applied, ok := p.applied()
-	owed := timeline.FirstCut(timeline.Replica{
+	owed := timeline.FirstCutUnder(p.env.firstCutRules(), timeline.Replica{
 		Applied: applied, HasApplied: ok, History: v.History, LogStart: v.LogStart, LogEnd: v.LogEnd,
 	}, p.record.Timelines, p.record.LeaderEpoch)
 	switch owed.Kind {
@@ -56,6 +56,7 @@ func (p *Partition) firstCut() error {
 		if err != nil {
 			return p.storageFault(err)
 		}
+		p.cutAlone = r.From < r.To
 		p.env.logger.Warn("log cut to the partition's timelines", "partition", p.tp.String(), "from", r.From, "to", r.To, "vault", r.KeptID)
 		p.env.metrics.Log.CutRecords.WithLabelValues(string(log.CauseTimeline)).Add(float64(r.To - r.From))
 		return nil
@@ -67,6 +68,14 @@ func (p *Partition) firstCut() error {
 		return p.storageFault(err)
 	}
 	return nil
+}
+
+// firstCutRules are all on but in tests of the rules themselves.
+func (e *environment) firstCutRules() timeline.Rules {
+	if e.firstCut == nil {
+		return timeline.Rules{}
+	}
+	return *e.firstCut
 }
 
 // cutEverything empties a follower's log whose history the record doesn't name:

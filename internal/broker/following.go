@@ -139,6 +139,7 @@ func (p *Partition) received(a follow.Answer) {
 
 // accept carries an accepted answer out in the order that replica.Verdict demands.
 func (p *Partition) accept(a follow.Answer, v replica.Verdict) error {
+	p.cutAlone = false
 	if v.HasRebase {
 		if err := p.restartAt(v.Rebase, "the leader's log start lies within a batch"); err != nil {
 			return err
@@ -222,6 +223,7 @@ func (p *Partition) tellCut(r log.CutResult, cause log.Cause, before log.View) {
 	if r.From >= r.To {
 		return
 	}
+	p.cutAlone = true
 	p.env.metrics.Log.CutRecords.WithLabelValues(string(cause)).Add(float64(r.To - r.From))
 	level := p.env.logger.Info
 	if r.From < before.HighWatermark {

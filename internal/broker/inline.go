@@ -9,6 +9,7 @@ import (
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/replica"
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/telemetry"
@@ -38,18 +39,38 @@ type InlineOptions struct {
 	Logger      *slog.Logger
 	Metrics     *telemetry.Metrics
 	Rules       log.Rules
+	FirstCut    *timeline.Rules // R19, switched off by tests; nil: all on
 	// Fetching fetches where the partition follows; nil: it follows nobody.
 	Fetching Fetching
 	// DirFailed is told when the log dir goes offline.
 	DirFailed func(error)
+	// Context carries the clock that the partition's background work runs by
+	// (clock.With); nil: it must start none.
+	Context context.Context
+	// Peer is what the metadata says of another broker; nil: nothing.
+	Peer func(types.BrokerID) replica.BrokerView
+	// ChangeISR commits a leader's proposal made from a record's revision; nil
+	// proposes nothing.
+	ChangeISR func(from meta.Revision, isr []meta.ISRMember) error
 }
 
 // NewInline makes the partition; Show opens it.
 func NewInline(o InlineOptions) *Inline {
 	env := &environment{
-		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: VirtualRules{Log: o.Rules},
+		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: VirtualRules{Log: o.Rules}, firstCut: o.FirstCut,
 		background: &sync.WaitGroup{}, ctx: context.Background(), ticks: o.Now, fetching: o.Fetching,
 		peer: func(types.BrokerID) replica.BrokerView { return replica.BrokerView{Epoch: types.NoBrokerEpoch} },
+	}
+	if o.Context != nil {
+		env.ctx = o.Context
+	}
+	if o.Peer != nil {
+		env.peer = o.Peer
+	}
+	if o.ChangeISR != nil {
+		env.changeISR = func(_ context.Context, _ types.TopicID, _ int32, from meta.Revision, isr []meta.ISRMember) error {
+			return o.ChangeISR(from, isr)
+		}
 	}
 	dir := &logDir{fs: o.FS, path: o.LogDir, clean: o.Clean, checkpoints: o.Checkpoints, opening: make(chan struct{}, 1)}
 	dir.failed = func(_ *logDir, cause error) { o.DirFailed(cause) }
@@ -78,6 +99,15 @@ func (i *Inline) Partition() *Partition { return i.p }
 
 // Mirrored is the partition as its mirror sees it.
 func (i *Inline) Mirrored() mirror.Partition { return mirrorPartition{i.p} }
+
+// Report is what the replica says of its log before an unclean election (R11).
+func (i *Inline) Report() meta.LogReport { return i.p.report() }
+
+// Tick is what the clock has a leader do about its ISR (R15), and a follower that
+// could not begin to follow.
+func (i *Inline) Tick() {
+	_ = i.p.shard.send(context.Background(), event{p: i.p, f: i.p.tickISR}) // an inline shard takes everything
+}
 
 // Close ends the partition as a clean shutdown does.
 func (i *Inline) Close() error { return i.p.close() }

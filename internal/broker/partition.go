@@ -13,6 +13,7 @@ import (
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/replica"
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/telemetry"
@@ -28,6 +29,7 @@ type environment struct {
 	keeper    log.Keeper   // the vault; nil drops what cuts remove (tests only)
 	flushAcks bool         // log.flush.acks
 	rules     VirtualRules // switched off by the simulator alone
+	firstCut  *timeline.Rules
 	// ticks is a clock in milliseconds that no step of the wall clock moves:
 	// who is in sync is judged by it (KAFKA-20609).
 	ticks  func() types.Millis
@@ -101,6 +103,7 @@ type Partition struct {
 	agreed      uint64         // the session in which the leader's answer was accepted last
 	followFault bool           // following could not begin: the clock tries again
 	toldFault   string
+	cutAlone    bool // its log was cut while it followed, and no answer was accepted since
 }
 
 // serving is what this node may do for a partition right now. It never changes.
@@ -243,6 +246,14 @@ func (o *Owned) Hold(held bool) { o.p.held = held }
 // AllFetched reports whether every in-sync replica has fetched in the record's
 // leader epoch, so that each has made its first cut (DESIGN §6.2).
 func (o *Owned) AllFetched() bool { return o.p.leads() && o.p.leader.HasFetchedAll() }
+
+// TakeCutAlone reports, once, that this replica cut its log while it led
+// nothing, and accepted no leader's answer since: group offsets may lie beyond its end.
+func (o *Owned) TakeCutAlone() bool {
+	was := o.p.cutAlone
+	o.p.cutAlone = false
+	return was
+}
 
 // Refresh does at once what Do does after f has returned.
 func (o *Owned) Refresh() { o.p.refresh() }

@@ -69,6 +69,8 @@ type sourceLeader struct {
 	broker types.BrokerID
 	epoch  types.LeaderEpoch
 	topic  types.TopicID // zero for a source without topic ids
+	// isMirror: the source said that it is a mirror itself.
+	isMirror bool
 }
 
 // seenRange is the source's log start and end as the last fetch showed them.
@@ -226,6 +228,11 @@ func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
 	}
 	c.setPolicy(o.Topic())
 	if all := o.AllFetched(); c.revision != rev || c.leading != o.Leading() || c.allFetched != all {
+		if o.Leading() && !c.leading && o.TakeCutAlone() {
+			// The first serving after a cut of its own (DESIGN §6.3).
+			c.lower, c.lowering, c.lowerTo = true, true, o.Log().View().LogEnd
+			c.hold(o)
+		}
 		c.revision, c.leading, c.allFetched = rev, o.Leading(), all
 		c.feed(o, core.RecordShown{Record: rec, Leading: c.leading, AllFetched: all || len(rec.ISR) == 1})
 	}

@@ -39,6 +39,7 @@ func (k *looked) takeLineage(a source.Lineage) core.SourceFailed {
 		k.source.Timelines[i] = timeline.Entry{ID: t.ID, FirstEpoch: t.FirstEpoch, FirstOffset: t.FirstOffset}
 	}
 	k.source.IsMirror, k.source.LastEpoch, k.source.Path = a.IsMirror, a.LastEpoch, a.Path
+	k.leader.isMirror = a.IsMirror
 	return core.SourceFailed{}
 }
 

@@ -57,6 +57,9 @@ type Owned interface {
 	Hold(held bool)
 	// AllFetched reports whether every in-sync replica has fetched in the record's leader epoch.
 	AllFetched() bool
+	// TakeCutAlone reports, once, that this replica's log was cut while it led
+	// nothing, and that no leader's answer was accepted since.
+	TakeCutAlone() bool
 	// Refresh tells whoever counts on the log that it was cut (R1); Do does the same at its end.
 	Refresh()
 }

@@ -105,6 +105,16 @@ func (s *Stepper) Promote(req core.PromoteRequest) (done core.Promotion, from me
 	return done, from, err
 }
 
+// Own gives the log as the machine sees it, with the record that the partition was shown last.
+func (s *Stepper) Own() (own core.Own, rec *meta.PartitionRecord, rev meta.Revision, err error) {
+	err = s.c.part.Do(context.Background(), func(o Owned) error {
+		rec, rev = o.Record()
+		own = s.c.own(o)
+		return nil
+	})
+	return own, rec, rev, err
+}
+
 // WithRecords makes the event of a source's answer, as a fetcher does.
 func (s *Stepper) WithRecords(f core.Fetch, reply replica.Reply, records []byte) (core.Event, []byte) {
 	return withRecords(f, reply, records)

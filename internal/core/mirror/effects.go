@@ -44,7 +44,8 @@ type Fetch struct {
 // AskVouch asks whether the source's history reaches down to Epoch (R28).
 // Answered by Vouched or SourceFailed. With OffsetForLeaderEpoch: yes if
 // (Epoch) is answered with an end above Offset, or if (Epoch+1) is answered
-// with epoch Epoch; no otherwise. A driver that can't ask answers no (then the
+// with epoch Epoch, or if Epoch is the leader epoch of a source that is no mirror
+// (its own entry is in its history, R3); no otherwise. A driver that can't ask answers no (then the
 // vault keeps a little more).
 type AskVouch struct {
 	Ticket Ticket

@@ -13,7 +13,7 @@ import (
 func (r Reason) isLasting() bool {
 	switch r {
 	case TopicIDMismatch, OtherCluster, SourceRewritten, SourceEpochRegressed, SourceInconsistent, SourceGap, SourceTopicGone, UnrelatedLogs,
-		AheadOfSource, PlanRequired, MirrorLoop, VaultFull, TimelineUnknown, SourceTooOld:
+		AheadOfSource, PlanRequired, MirrorLoop, VaultFull, TimelineUnknown, MetadataWentBack, SourceTooOld:
 		return true
 	}
 	return false

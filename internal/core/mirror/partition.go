@@ -271,7 +271,7 @@ func (p *Partition) begin(own *Own, out *Effects) {
 	if p.oweFirstCut(own, out) {
 		return
 	}
-	if p.rec.Mirror.State == meta.MirrorLogAlignment {
+	if p.mustAlign() {
 		if p.aligned(out) {
 			p.propose(ForMirroring, mirroring(p.rec, p.facts), out)
 		}
@@ -282,6 +282,20 @@ func (p *Partition) begin(own *Own, out *Effects) {
 		return
 	}
 	p.open(own, out)
+}
+
+// mustAlign reports whether LOG_ALIGNMENT is still to end: also where it was
+// left because a first cut had failed.
+func (p *Partition) mustAlign() bool {
+	m := p.rec.Mirror
+	if m.State != meta.MirrorFailed || m.Copied {
+		return m.State == meta.MirrorLogAlignment
+	}
+	switch reason, _ := ReasonOf(m.Reason); reason {
+	case VaultFull, TimelineUnknown, MetadataWentBack:
+		return true
+	}
+	return false
 }
 
 // aligned reports whether LOG_ALIGNMENT may end: the ISR is large enough and
@@ -317,7 +331,7 @@ func (p *Partition) oweFirstCut(own *Own, out *Effects) bool {
 	if p.policy.Rules.NoFirstCut {
 		return false
 	}
-	owed := timeline.FirstCut(own.replica(), p.rec.Timelines, p.rec.LeaderEpoch)
+	owed := timeline.FirstCutUnder(p.policy.Rules.FirstCut, own.replica(), p.rec.Timelines, p.rec.LeaderEpoch)
 	if !owed.WriteCheckpoint && owed.Kind != timeline.CutRefused {
 		return false
 	}

@@ -39,8 +39,7 @@ type Plan struct {
 	Ours, Theirs  timeline.List
 	LogEnd        types.Offset
 	Cuts          []PlannedCut
-	// CutAt is where the log will end: the log end if nothing goes, the restart's
-	// beginning if all does.
+	// CutAt is the first offset that goes, the log end if none does.
 	CutAt types.Offset
 	// Gap: the source's log starts above what is left here (R28).
 	Gap bool
@@ -162,15 +161,12 @@ func (d *dryRun) compare(pol Policy, ask Ask) error {
 // restart: all that is left goes.
 func (d *dryRun) restart() {
 	d.take(CauseRestart, d.look.LogStart)
-	d.plan.CutAt = d.source.LogStart
 }
 
 // logStart takes what the source's log start passes unvouched (R28).
 func (d *dryRun) logStart(reply replica.Reply) {
 	if reply.LogStart >= d.look.LogEnd && reply.Vouch != replica.VouchYes && !d.look.IsEmpty() {
-		end := d.look.LogEnd
 		d.take(CauseLogStart, d.look.LogStart)
-		d.plan.CutAt = end
 	}
 }
 

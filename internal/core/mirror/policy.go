@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 )
 
@@ -43,6 +44,7 @@ type Rules struct {
 	NoProbe       bool // R26: the last batch is not compared
 	NoRealign     bool // R20: the leader cuts without the transaction
 	NoFirstCut    bool // R19
+	FirstCut      timeline.Rules
 	NoIdentity    bool // R26: ids are not compared
 	NoEpochMemory bool // R26: a lower source epoch is believed
 	NoGapCheck    bool // R28

@@ -39,7 +39,10 @@ func Adopt(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, now types.
 	out.LeaderEpoch = max(rec.LeaderEpoch, s.LeaderEpoch) + 1
 	out.Writable = false
 	m := out.Mirror
-	m.State, m.Reason = meta.MirrorLogAlignment, ""
+	if m.State != meta.MirrorMirroring { // a running mirror that follows its source's new list waits for nobody
+		m.State = meta.MirrorLogAlignment
+	}
+	m.Reason = ""
 	m.SourceClusterID, m.SourceTopicID, m.SourcePath = s.ClusterID, s.TopicID, slices.Clone(s.Path)
 	m.SourceEpochMax = max(m.SourceEpochMax, s.LeaderEpoch)
 	m.SourceStart, m.SourceEnd, m.SourceSeenAt = s.LogStart, s.LogEnd, now

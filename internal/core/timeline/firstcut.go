@@ -52,6 +52,41 @@ type Replica struct {
 
 func (r *Replica) isEmpty() bool { return r.LogEnd <= r.LogStart }
 
+// Rules names what a test switches off to see that its checks find it. The zero
+// value has every rule on.
+type Rules struct {
+	NoCut          bool // R19: the list is taken without the cut
+	EpochsOnly     bool // R19: the record's first unshared offset is not looked at
+	BelieveOlder   bool // R19: a record older than the checkpoint is applied
+	UnknownIsEqual bool // R19: a missing checkpoint counts as the record's list
+}
+
+// FirstCutUnder is FirstCut with rules switched off.
+func FirstCutUnder(rules Rules, r Replica, record List, recordEpoch types.LeaderEpoch) Owed {
+	if rules.UnknownIsEqual && !r.HasApplied {
+		r.Applied, r.HasApplied = Checkpoint{List: record, LeaderEpoch: recordEpoch}, true
+	}
+	if rules.BelieveOlder {
+		r.Applied.LeaderEpoch = min(r.Applied.LeaderEpoch, recordEpoch)
+		if last, ok := r.History.Latest(); ok {
+			recordEpoch = max(recordEpoch, last.Epoch)
+		}
+	}
+	if rules.EpochsOnly {
+		record = record.Clone()
+		for i := range record {
+			if i >= len(r.Applied.List) || record[i] != r.Applied.List[i] {
+				record[i].FirstOffset = max(record[i].FirstOffset, r.LogEnd)
+			}
+		}
+	}
+	owed := FirstCut(r, record, recordEpoch)
+	if rules.NoCut && owed.Kind != CutRefused {
+		owed.Kind = CutNothing
+	}
+	return owed
+}
+
 // FirstCut compares a replica with the partition record's list and leader epoch
 // (R19). Nobody commands the cut: it holds whenever the replica returns, however
 // many changes of the list it slept through.
