@@ -46,8 +46,13 @@ kafka: $(BIN) ## tests against a real Apache Kafka (needs JDK 17 and Maven; jars
 	test/kafka/fetch-kafka .cache/kafka
 	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_BIN=$(CURDIR)/$(BIN) $(GO) test -tags kafka -count=1 -timeout 25m ./test/kafka/...
 
-chaos: $(BIN) ## three brokers killed and frozen under load for T (default 60s; 10m, 1h), SEED repeats the faults
-	TIDEMARK_BIN=$(CURDIR)/$(BIN) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaos/
+FAULTS := bin/tidemark-faults
+$(FAULTS): $(shell find cmd internal -name '*.go' -not -name '*_test.go') go.mod go.sum
+	$(GO) build -tags faults -ldflags '$(LDFLAGS)' -o $@ ./cmd/tidemark
+
+chaos: $(FAULTS) ## a cluster killed, cut off and robbed of its disks under load for T (default 60s; 10m, 1h), SEED repeats the schedule
+	TIDEMARK_BIN=$(CURDIR)/$(FAULTS) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) TIDEMARK_CHAOS_NODES=$(NODES) \
+	  $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaos/
 
 fmt-check:
 	@out=$$(gofmt -l cmd internal test); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
@@ -56,6 +61,7 @@ vet:
 	$(GO) vet ./...
 	$(GO) vet -tags kafka ./test/kafka/...
 	$(GO) vet -tags chaos ./test/chaos/...
+	$(GO) vet -tags faults ./internal/cli
 
 lint: ## staticcheck, pinned in tools/go.mod
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...

@@ -1,4 +1,4 @@
-//go:build chaos
+//go:build chaos && linux
 
 package chaos_test
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/links"
 )
 
 // Load: enough that every fault hits records in flight, little enough that the brokers and not the machine decide.
@@ -30,6 +32,7 @@ const (
 // clients runs the load and writes down what it sees.
 type clients struct {
 	t          testing.TB
+	net        links.Network
 	seeds      []string
 	rec        *recorder
 	partitions []types.TopicPartition
@@ -59,17 +62,32 @@ func (l *load) next(c *clients) (types.TopicPartition, string) {
 // options are those of every kgo client: impatient, so that a fault is noticed within the run.
 func (c *clients) options(more ...kgo.Opt) []kgo.Opt {
 	return append([]kgo.Opt{
-		kgo.SeedBrokers(c.seeds...), kgo.MetadataMinAge(200 * time.Millisecond), kgo.DialTimeout(2 * time.Second),
+		kgo.SeedBrokers(c.seeds...), kgo.Dialer(c.dial), kgo.MetadataMinAge(200 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }), kgo.RetryTimeout(healLimit),
 		kgo.RequestTimeoutOverhead(3 * time.Second),
 	}, more...)
 }
 
-// produce sends until stop ends; then it waits for what is outstanding, at most until kill ends.
+// dial connects from the clients' place, impatiently too.
+func (c *clients) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return c.net.Dial(ctx, network, address)
+}
+
+// produceWeakly is produce with acks=1 and without idempotence.
+func (c *clients) produceWeakly(stop, kill context.Context, name string) {
+	c.produceWith(stop, kill, name, true, kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite())
+}
+
+// produce sends idempotently with acks=all until stop ends; then it waits for what is outstanding, at most until kill ends.
 func (c *clients) produce(stop, kill context.Context, name string) {
-	cl, err := kgo.NewClient(c.options(
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5*time.Millisecond),
-		kgo.ProduceRequestTimeout(3*time.Second), kgo.UnknownTopicRetries(-1))...)
+	c.produceWith(stop, kill, name, false, kgo.RequiredAcks(kgo.AllISRAcks()))
+}
+
+func (c *clients) produceWith(stop, kill context.Context, name string, weak bool, opts ...kgo.Opt) {
+	cl, err := kgo.NewClient(c.options(append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.ProduceRequestTimeout(3*time.Second), kgo.UnknownTopicRetries(-1))...)...)
 	if err != nil {
 		c.t.Error(err)
 		return
@@ -94,7 +112,7 @@ func (c *clients) produce(stop, kill context.Context, name string) {
 				continue
 			}
 			tp, value := l.next(c)
-			i := c.rec.sending(name, tp, value)
+			i := c.rec.sending(history.Send{Producer: name, Partition: tp, Value: value, Weak: weak})
 			cl.Produce(context.Background(), &kgo.Record{Topic: tp.Topic, Partition: tp.Partition, Value: []byte(value)}, func(r *kgo.Record, err error) {
 				<-outstanding
 				if err == nil {
@@ -147,7 +165,7 @@ func (c *clients) consume(stop context.Context, group, name string) {
 			next := map[string]map[int32]kgo.EpochOffset{}
 			fetches.EachRecord(func(r *kgo.Record) {
 				tp := types.TopicPartition{Topic: r.Topic, Partition: r.Partition}
-				c.rec.polled(history.Poll{Consumer: name, Assignment: a.of(tp), Partition: tp, Offset: types.Offset(r.Offset), Value: string(r.Value)})
+				c.rec.polled(history.Poll{Consumer: name, Assignment: a.of(tp), Partition: tp, Offset: types.Offset(r.Offset), Value: string(r.Value), Group: group})
 				if next[r.Topic] == nil {
 					next[r.Topic] = map[int32]kgo.EpochOffset{}
 				}

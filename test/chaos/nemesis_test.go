@@ -1,78 +1,65 @@
-//go:build chaos
+//go:build chaos && linux
 
 package chaos_test
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"tidemark/test/chaos/links"
+)
+
+// lane is a sequence of faults; the lanes run side by side.
+type lane int
+
+const (
+	processes lane = iota
+	surroundings
+	administration
+	lanes
 )
 
 // fault is a way to harm the cluster.
-type fault string
+type fault struct {
+	name        string
+	lane        lane
+	least, most time.Duration // how long it holds
+	do          func(n *nemesis, ctx context.Context, s step)
+	// alone: no other lane does anything meanwhile, and all replicas are in sync before.
+	alone bool
+	// needs says whether this run can have it; nil: every run.
+	needs func(n *nemesis) bool
+}
 
-const (
-	killOne    fault = "kill -9 of one"
-	killAll    fault = "kill -9 of all at once"
-	killTwo    fault = "kill -9 of two, one after the other"
-	freezeOne  fault = "freeze of one for longer than its lease"
-	freezeAll  fault = "freeze of all at once for longer than their leases"
-	freezeKill fault = "freeze of one, kill -9 of another meanwhile"
-	rolling    fault = "rolling restart"
-)
-
-// faults is the deck that each round of the plan shuffles.
-var faults = []fault{killOne, killAll, freezeOne, rolling, killTwo, freezeKill, killOne, freezeAll}
-
-// step is one line of the plan.
+// step is one line of the schedule.
 type step struct {
 	gap     time.Duration // quiet time before it
-	what    fault
-	victims []int // node ids, in order
+	fault   *fault
 	hold    time.Duration
-	patient bool // whether the next step waits until the nodes are ready again
+	victims []int  // all node ids in an order: a fault takes as many as it needs
+	x       uint64 // what else it needs to draw
+	patient bool   // whether the lane goes on only when the cluster is whole again
 }
 
-func (s step) String() string {
-	return fmt.Sprintf("after %v: %s, nodes %v, for %v, patient %v", s.gap, s.what, s.victims, s.hold, s.patient)
-}
-
-// plan draws a schedule: rounds of the deck, each shuffled, for ever longer than any run.
-func plan(seed uint64, lease time.Duration, steps int) []step {
-	r := rand.New(rand.NewPCG(seed, 0x7469646d))
-	ms := func(least, most int) time.Duration {
-		return time.Duration(least+r.IntN(most-least+1)) * time.Millisecond
-	}
+// schedule draws a lane's steps: rounds of its deck, each shuffled.
+func schedule(seed uint64, l lane, deck []*fault, nodes, steps int) []step {
+	r := rand.New(rand.NewPCG(seed, 0x7469646d+uint64(l)))
 	var out []step
 	for len(out) < steps {
-		deck := make([]fault, 0, len(faults))
-		for _, i := range r.Perm(len(faults)) {
-			deck = append(deck, faults[i])
-		}
-		for _, f := range deck {
-			s := step{gap: ms(1000, 3000), what: f, victims: make([]int, 0, 3), patient: r.IntN(3) > 0}
-			for _, i := range r.Perm(3) {
-				s.victims = append(s.victims, i+1)
-			}
-			switch f {
-			case killOne:
-				s.victims, s.hold = s.victims[:1], ms(0, 2000)
-			case killTwo:
-				s.victims, s.hold = s.victims[:2], ms(100, 2000)
-			case killAll:
-				s.hold, s.patient = ms(0, 1000), true
-			case freezeOne:
-				s.victims, s.hold = s.victims[:1], lease+ms(500, 2500)
-			case freezeAll:
-				s.hold, s.patient = lease+ms(500, 1500), true
-			case freezeKill:
-				s.victims, s.hold = s.victims[:2], lease+ms(500, 1500)
-			case rolling:
-				s.victims, s.patient = []int{1, 2, 3}, true
+		for _, i := range r.Perm(len(deck)) {
+			f := deck[i]
+			s := step{gap: time.Duration(500+r.IntN(1500)) * time.Millisecond, fault: f, x: r.Uint64(), patient: r.IntN(3) > 0}
+			s.hold = f.least + time.Duration(r.Int64N(int64(f.most-f.least)+1)).Round(time.Millisecond)
+			for _, v := range r.Perm(nodes) {
+				s.victims = append(s.victims, v+1)
 			}
 			out = append(out, s)
 		}
@@ -80,14 +67,22 @@ func plan(seed uint64, lease time.Duration, steps int) []step {
 	return out[:steps]
 }
 
-// nemesis carries a plan out.
+// nemesis carries the schedule out.
 type nemesis struct {
-	t        testing.TB
-	nodes    []*node
-	began    time.Time
-	injected map[fault]int
-	// isWhole says whether every replica is in sync, once an operator has done what the design leaves to one.
-	isWhole func() error
+	t     testing.TB
+	w     *world
+	net   links.Network
+	nodes []*node
+	began time.Time
+	r     *rand.Rand // of power losses: drawn by the lane of processes only
+
+	// quiet is held for writing while all lanes but one must rest.
+	quiet sync.RWMutex
+
+	mu       sync.Mutex // guards the following
+	injected map[string]int
+	seen     map[string]int
+	ends     map[string]int // processes that ended by themselves, by their last words
 }
 
 func (n *nemesis) log(format string, args ...any) {
@@ -95,6 +90,13 @@ func (n *nemesis) log(format string, args ...any) {
 }
 
 func (n *nemesis) node(id int) *node { return n.nodes[id-1] }
+
+// saw counts something that the run met.
+func (n *nemesis) saw(what string, by int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen[what] += by
+}
 
 // pause is a part of the schedule: it ends early with ctx.
 func pause(ctx context.Context, d time.Duration) {
@@ -107,108 +109,155 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // run harms the cluster until ctx ends; a step that has begun is brought to its end.
-func (n *nemesis) run(ctx context.Context, steps []step) {
+func (n *nemesis) run(ctx context.Context, seed uint64, only string) {
+	var all sync.WaitGroup
+	for l := range lanes {
+		var deck []*fault
+		for i := range faults {
+			f := &faults[i]
+			if f.lane == l && (f.needs == nil || f.needs(n)) && (only == "" || slices.Contains(strings.Split(only, ","), f.name)) {
+				deck = append(deck, f)
+			}
+		}
+		if len(deck) > 0 {
+			steps := schedule(seed, l, deck, len(n.nodes), 100+int(n.w.chosen.faultsFor/time.Second))
+			all.Go(func() { n.runLane(ctx, steps) })
+		}
+	}
+	all.Wait()
+}
+
+func (n *nemesis) runLane(ctx context.Context, steps []step) {
 	for _, s := range steps {
 		pause(ctx, s.gap)
 		if ctx.Err() != nil || n.t.Failed() {
 			return
 		}
-		n.injected[s.what]++
-		n.log("%s: nodes %v, hold %v", s.what, s.victims, s.hold)
-		n.carryOut(ctx, s)
-		if s.patient {
-			n.awaitReady()
-			if s.what == killAll || s.what == freezeAll {
-				from := time.Now()
-				eventually(n.t, healLimit, "all replicas are in sync after "+string(s.what), n.isWhole)
-				n.log("  all replicas in sync after %.1fs", time.Since(from).Seconds())
+		switch {
+		case s.fault.alone:
+			n.alone(func() {
+				n.whole("before " + s.fault.name)
+				n.carryOut(ctx, s)
+				n.whole("after " + s.fault.name)
+			})
+		case s.fault.lane == processes:
+			n.carryOut(ctx, s)
+			if s.patient {
+				n.alone(func() { n.whole("after " + s.fault.name) })
 			}
+		default:
+			n.quiet.RLock()
+			n.carryOut(ctx, s)
+			n.quiet.RUnlock()
 		}
 	}
+}
+
+// alone runs f while the other lanes rest.
+func (n *nemesis) alone(f func()) {
+	n.quiet.Lock()
+	defer n.quiet.Unlock()
+	f()
 }
 
 func (n *nemesis) carryOut(ctx context.Context, s step) {
-	switch s.what {
-	case killOne, killAll:
-		for _, id := range s.victims {
-			n.node(id).signal(syscall.SIGKILL) // all at once: none sees another's end
-		}
-		n.killed(s.victims...)
-		pause(ctx, s.hold)
-		n.startAll(s.victims...)
-	case killTwo:
-		n.killed(s.victims[0])
-		pause(ctx, s.hold)
-		n.killed(s.victims[1])
-		n.startAll(s.victims[0])
-		pause(ctx, s.hold)
-		n.startAll(s.victims[1])
-	case freezeOne, freezeAll:
-		for _, id := range s.victims {
-			n.node(id).signal(syscall.SIGSTOP)
-		}
-		pause(ctx, s.hold)
-		for _, id := range s.victims {
-			n.node(id).signal(syscall.SIGCONT)
-		}
-	case freezeKill:
-		n.node(s.victims[0]).signal(syscall.SIGSTOP)
-		pause(ctx, s.hold/2)
-		n.killed(s.victims[1])
-		n.startAll(s.victims[1])
-		pause(ctx, s.hold/2)
-		n.node(s.victims[0]).signal(syscall.SIGCONT)
-	case rolling:
-		for _, id := range s.victims {
-			from := time.Now()
-			n.node(id).end(syscall.SIGTERM)
-			stopped := time.Since(from)
-			n.startAll(id)
-			eventually(n.t, healLimit, fmt.Sprintf("node %d is ready", id), n.node(id).ready)
-			ready := time.Since(from)
-			eventually(n.t, healLimit, fmt.Sprintf("all replicas are in sync after node %d", id), n.isWhole)
-			n.log("  node %d stopped in %.1fs, ready at %.1fs, in sync at %.1fs", id, stopped.Seconds(), ready.Seconds(), time.Since(from).Seconds())
-		}
-	}
+	n.mu.Lock()
+	n.injected[s.fault.name]++
+	n.mu.Unlock()
+	n.log("%s: nodes %v, hold %v", s.fault.name, s.victims, s.hold)
+	s.fault.do(n, ctx, s)
 }
 
-func (n *nemesis) killed(ids ...int) {
+// whole waits until every node is ready and every replica in sync, once an
+// operator has done what the design leaves to one. The caller holds quiet.
+func (n *nemesis) whole(when string) {
+	from := time.Now()
+	for _, b := range n.nodes {
+		eventually(n.t, healLimit, fmt.Sprintf("node %d is ready %s", b.id, when), func() error {
+			b.start() // as a supervisor does with one that ended by itself
+			return b.ready()
+		})
+	}
+	ready := time.Since(from)
+	eventually(n.t, healLimit, "all replicas are in sync "+when, n.w.whole)
+	n.log("  all nodes ready after %.1fs, all replicas in sync after %.1fs", ready.Seconds(), time.Since(from).Seconds())
+}
+
+// endedByItself is told of each process that ended unasked.
+func (n *nemesis) endedByItself(b *node, err error) {
+	words := b.lastWords()
+	n.log("  node %d ended by itself: %v: %s", b.id, err, words)
+	_, cause, _ := strings.Cut(words, "err=")
+	n.mu.Lock()
+	n.ends[fmt.Sprintf("node %d: %v %.160s", b.id, err, cause)]++
+	n.mu.Unlock()
+}
+
+func (n *nemesis) kill(ids ...int) {
+	for _, id := range ids {
+		n.node(id).signal(syscall.SIGKILL) // all at once: none sees another's end
+	}
 	for _, id := range ids {
 		n.node(id).end(syscall.SIGKILL)
 	}
 }
 
-func (n *nemesis) startAll(ids ...int) {
+func (n *nemesis) start(ids ...int) {
 	for _, id := range ids {
 		n.node(id).start()
 	}
 }
 
-func (n *nemesis) awaitReady() {
-	from := time.Now()
-	for _, b := range n.nodes {
-		eventually(n.t, healLimit, fmt.Sprintf("node %d is ready", b.id), b.ready)
+// powerLoss kills nodes and takes what they had not synced.
+func (n *nemesis) powerLoss(ids ...int) {
+	n.kill(ids...)
+	for _, id := range ids {
+		losses, err := n.node(id).board.PowerLoss(n.r)
+		if err != nil {
+			n.t.Error(err)
+		}
+		bytes := int64(0)
+		for _, l := range losses {
+			bytes += l.Size - l.KeptUpTo
+		}
+		n.saw("files cut by power losses", len(losses))
+		n.saw("bytes lost to power losses", int(bytes))
+		n.log("  node %d lost %d bytes of %d files", id, bytes, len(losses))
 	}
-	n.log("  all nodes ready after %.1fs", time.Since(from).Seconds())
 }
 
 // heal ends every fault.
 func (n *nemesis) heal() {
 	n.log("heal")
+	n.net.Heal()
 	for _, b := range n.nodes {
+		b.board.Reset()
 		b.signal(syscall.SIGCONT)
 		b.start()
 	}
-	n.awaitReady()
-	from := time.Now()
-	eventually(n.t, healLimit, "all replicas are in sync", n.isWhole)
-	n.log("  all replicas in sync after %.1fs", time.Since(from).Seconds())
+	n.whole("after the last fault")
 }
 
-func (n *nemesis) report() string {
-	var all []string
-	for _, f := range []fault{killOne, killTwo, killAll, freezeOne, freezeAll, freezeKill, rolling} {
-		all = append(all, fmt.Sprintf("%s: %d", f, n.injected[f]))
+// table says what was injected and what was met.
+func (n *nemesis) table() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen["packets dropped by cuts"] = int(n.net.Dropped())
+	var b strings.Builder
+	for l, name := range []string{"processes", "surroundings", "administration"} {
+		fmt.Fprintf(&b, "\ninjected, %s:", name)
+		for i := range faults {
+			if f := &faults[i]; f.lane == lane(l) {
+				fmt.Fprintf(&b, "\n  %5d × %s", n.injected[f.name], f.name)
+			}
+		}
 	}
-	return strings.Join(all, "; ")
+	b.WriteString("\nmet:")
+	for _, what := range slices.Sorted(maps.Keys(n.seen)) {
+		fmt.Fprintf(&b, "\n  %7d %s", n.seen[what], what)
+	}
+	for _, words := range slices.Sorted(maps.Keys(n.ends)) {
+		fmt.Fprintf(&b, "\n  %7d × a process ended by itself: %s", n.ends[words], words)
+	}
+	return b.String()
 }

@@ -1,4 +1,4 @@
-//go:build chaos
+//go:build chaos && linux
 
 package chaos_test
 
@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,10 +15,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// healLimit bounds each wait for a cluster that nothing harms any more.
-const healLimit = 90 * time.Second
+	"tidemark/internal/vfs/switchboard"
+	"tidemark/test/chaos/links"
+)
 
 // node is one broker process.
 type node struct {
@@ -28,8 +27,13 @@ type node struct {
 	dir     string
 	logFile string
 	args    []string
-	kafka   string
-	http    string
+	place   links.Place
+	net     links.Network
+	board   *switchboard.Board
+	boardAt string
+	http    *http.Client
+	// ownEnd is called when the process ends by itself.
+	ownEnd func(n *node, err error)
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd
@@ -37,30 +41,31 @@ type node struct {
 	expected bool // the nemesis ended it
 }
 
-// newNode gives node id its folders and ports; they stay the same across restarts.
-func newNode(t testing.TB, root string, id int, join string, settings ...string) *node {
+// newNode gives node id its folders and its place; they stay the same across restarts.
+func newNode(t testing.TB, root string, id int, net links.Network, join string, settings ...string) *node {
 	t.Helper()
 	n := &node{t: t, id: id, dir: filepath.Join(root, fmt.Sprintf("node-%d", id)), logFile: filepath.Join(root, fmt.Sprintf("node-%d.log", id)),
-		kafka: freeAddr(t), http: freeAddr(t)}
-	n.args = []string{"serve", "--node-id", fmt.Sprint(id), "--data-dir", n.dir, "--listen", n.kafka, "--http", n.http}
+		place: net.Place(id), net: net, boardAt: filepath.Join(root, fmt.Sprintf("switches-%d", id))}
+	n.http = &http.Client{Transport: &http.Transport{DialContext: net.Dial, DisableKeepAlives: true}}
+	var err error
+	if n.board, err = switchboard.Create(n.boardAt); err != nil {
+		t.Fatal(err)
+	}
+	n.args = []string{"serve", "--node-id", fmt.Sprint(id), "--data-dir", n.dir, "--listen", n.place.Kafka, "--advertise", n.place.Advertise,
+		"--http", n.place.HTTP, "--set", "metadata.host=" + n.place.Host}
 	if join != "" {
 		n.args = append(n.args, "--join", join)
 	}
 	for _, s := range settings {
 		n.args = append(n.args, "--set", s)
 	}
-	t.Cleanup(func() { n.end(syscall.SIGKILL) })
+	t.Cleanup(func() {
+		n.end(syscall.SIGKILL)
+		if err := n.board.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return n
-}
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // start runs the process unless it runs.
@@ -78,8 +83,9 @@ func (n *node) start() {
 	defer log.Close()
 	cmd := exec.Command(os.Getenv("TIDEMARK_BIN"), n.args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "TIDEMARK_SWITCHBOARD="+n.boardAt)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := n.net.Start(n.id, cmd); err != nil {
 		n.t.Error(err)
 		return
 	}
@@ -88,11 +94,12 @@ func (n *node) start() {
 	go func() {
 		err := cmd.Wait()
 		n.mu.Lock()
-		if !n.expected {
-			n.t.Errorf("node %d ended by itself: %v", n.id, err)
-		}
+		own := !n.expected
 		n.cmd = nil
 		n.mu.Unlock()
+		if own {
+			n.ownEnd(n, err)
+		}
 		close(done)
 	}()
 }
@@ -111,6 +118,13 @@ func (n *node) end(sig syscall.Signal) {
 	<-done
 }
 
+// running reports whether there is a process.
+func (n *node) running() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cmd != nil
+}
+
 // signal only sends it.
 func (n *node) signal(sig syscall.Signal) {
 	n.mu.Lock()
@@ -125,11 +139,11 @@ func (n *node) signal(sig syscall.Signal) {
 func (n *node) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.http+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.place.HTTP+"/readyz", nil)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := n.http.Do(req)
 	if err != nil {
 		return err
 	}
@@ -138,6 +152,45 @@ func (n *node) ready() error {
 		return fmt.Errorf("readyz says %s", resp.Status)
 	}
 	return nil
+}
+
+// lastWords is the end of the node's log.
+func (n *node) lastWords() string {
+	raw, err := os.ReadFile(n.logFile)
+	if err != nil {
+		return err.Error()
+	}
+	lines := bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
+	return string(lines[len(lines)-1])
+}
+
+// isPanic recognises the lines of a program error in a log.
+func isPanic(line string) bool {
+	return strings.HasPrefix(line, "fatal error:") || strings.Contains(line, "invariant broken") || strings.Contains(line, "panic")
+}
+
+// complaints counts the lines of severity error in the node's log by their message, and what panicked.
+func (n *node) complaints() map[string]int {
+	raw, err := os.ReadFile(n.logFile)
+	if err != nil {
+		return map[string]int{err.Error(): 1}
+	}
+	out := map[string]int{}
+	for line := range bytes.Lines(raw) {
+		s := string(line)
+		if isPanic(s) {
+			out["PANIC "+strings.TrimSpace(s)]++
+		} else if _, rest, ok := strings.Cut(s, "level=ERROR msg="); ok {
+			msg := rest
+			if quoted, isQuoted := strings.CutPrefix(rest, `"`); isQuoted {
+				msg, _, _ = strings.Cut(quoted, `"`)
+			} else {
+				msg, _, _ = strings.Cut(rest, " ")
+			}
+			out[msg]++
+		}
+	}
+	return out
 }
 
 // eventually asks f until it gives nil, and fails the test with its last answer.
@@ -158,28 +211,4 @@ func eventually(t testing.TB, limit time.Duration, what string, f func() error) 
 		case <-tick.C:
 		}
 	}
-}
-
-// complaints counts the lines of severity error in the node's log by their message, and what panicked.
-func (n *node) complaints() map[string]int {
-	raw, err := os.ReadFile(n.logFile)
-	if err != nil {
-		return map[string]int{err.Error(): 1}
-	}
-	out := map[string]int{}
-	for line := range bytes.Lines(raw) {
-		s := string(line)
-		if strings.Contains(s, "panic") || strings.Contains(s, "assertion") || strings.HasPrefix(s, "fatal error") {
-			out["PANIC "+strings.TrimSpace(s)]++
-		} else if _, rest, ok := strings.Cut(s, "level=ERROR msg="); ok {
-			msg := rest
-			if quoted, isQuoted := strings.CutPrefix(rest, `"`); isQuoted {
-				msg, _, _ = strings.Cut(quoted, `"`)
-			} else {
-				msg, _, _ = strings.Cut(rest, " ")
-			}
-			out[msg]++
-		}
-	}
-	return out
 }

@@ -1,4 +1,4 @@
-//go:build chaos
+//go:build chaos && linux
 
 package chaos_test
 
@@ -25,10 +25,12 @@ func newRecorder() *recorder {
 }
 
 // sending notes a record before it is handed to the client, and gives the index for outcome.
-func (r *recorder) sending(producer string, tp types.TopicPartition, value string) int {
+func (r *recorder) sending(s history.Send) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.h.Sends = append(r.h.Sends, history.Send{Producer: producer, Partition: tp, Value: value, Outcome: history.Unknown})
+	r.clock++
+	s.Began, s.Outcome = r.clock, history.Unknown
+	r.h.Sends = append(r.h.Sends, s)
 	return len(r.h.Sends) - 1
 }
 
@@ -37,8 +39,11 @@ func (r *recorder) ackedAt(send int, at int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.h.Sends[send]
-	s.Outcome, s.Offset = history.Acked, types.Offset(at)
-	r.acked[s.Partition]++
+	r.clock++
+	s.Outcome, s.Offset, s.At = history.Acked, types.Offset(at), r.clock
+	if !s.Weak {
+		r.acked[s.Partition]++
+	}
 }
 
 // failed counts a send that its client gave up; whether it was written is unknown.
@@ -51,7 +56,17 @@ func (r *recorder) failed(producer string, err error) {
 func (r *recorder) polled(p history.Poll) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.clock++
+	p.At = r.clock
 	r.h.Polls = append(r.h.Polls, p)
+}
+
+// lost notes that every replica may just have lost what it had not synced.
+func (r *recorder) lost() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock++
+	r.h.Losses = append(r.h.Losses, history.Loss{At: r.clock})
 }
 
 // tick gives the next moment of the clock that orders calls.

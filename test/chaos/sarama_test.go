@@ -1,10 +1,11 @@
-//go:build chaos
+//go:build chaos && linux
 
 package chaos_test
 
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -13,9 +14,17 @@ import (
 	"tidemark/internal/history"
 )
 
-func saramaConfig() *sarama.Config {
+// dialer connects sarama from the clients' place.
+type dialer struct{ c *clients }
+
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	return d.c.dial(context.Background(), network, address)
+}
+
+func (c *clients) saramaConfig() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Version = sarama.V2_8_0_0
+	cfg.Net.Proxy.Enable, cfg.Net.Proxy.Dialer = true, dialer{c}
 	cfg.Net.DialTimeout, cfg.Net.ReadTimeout, cfg.Net.WriteTimeout = 2*time.Second, callTimeout, callTimeout
 	cfg.Metadata.Retry.Max, cfg.Metadata.Retry.Backoff = 1000, 100*time.Millisecond
 	return cfg
@@ -23,7 +32,7 @@ func saramaConfig() *sarama.Config {
 
 // produceSarama is produce with another library.
 func (c *clients) produceSarama(stop context.Context, name string) {
-	cfg := saramaConfig()
+	cfg := c.saramaConfig()
 	cfg.Net.MaxOpenRequests = 1 // demanded with Idempotent
 	cfg.Producer.Idempotent = true
 	cfg.Producer.RequiredAcks = sarama.WaitForAll
@@ -66,15 +75,15 @@ func (c *clients) produceSarama(stop context.Context, name string) {
 				return
 			}
 			tp, value := l.next(c)
-			p.Input() <- &sarama.ProducerMessage{Topic: tp.Topic, Partition: tp.Partition, Value: sarama.StringEncoder(value), Metadata: c.rec.sending(name, tp, value)}
+			p.Input() <- &sarama.ProducerMessage{Topic: tp.Topic, Partition: tp.Partition, Value: sarama.StringEncoder(value), Metadata: c.rec.sending(history.Send{Producer: name, Partition: tp, Value: value})}
 		}
 	})
 }
 
 // member is a member of a group; each generation is an assignment.
 type member struct {
-	c    *clients
-	name string
+	c           *clients
+	group, name string
 }
 
 func (member) Setup(sarama.ConsumerGroupSession) error   { return nil }
@@ -88,7 +97,7 @@ func (m member) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consume
 				return nil
 			}
 			m.c.rec.polled(history.Poll{Consumer: m.name, Assignment: int(s.GenerationID()), Partition: types.TopicPartition{Topic: r.Topic, Partition: r.Partition},
-				Offset: types.Offset(r.Offset), Value: string(r.Value)})
+				Offset: types.Offset(r.Offset), Value: string(r.Value), Group: m.group})
 			s.MarkMessage(r, "")
 		case <-s.Context().Done():
 			return nil
@@ -98,7 +107,7 @@ func (m member) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consume
 
 // consumeSarama is consume with another library, which commits by itself.
 func (c *clients) consumeSarama(stop context.Context, group, name string) {
-	cfg := saramaConfig()
+	cfg := c.saramaConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 	cfg.Consumer.Group.Session.Timeout, cfg.Consumer.Group.Heartbeat.Interval = 6*time.Second, 500*time.Millisecond
 	g, err := sarama.NewConsumerGroup(c.seeds, group, cfg)
@@ -109,7 +118,7 @@ func (c *clients) consumeSarama(stop context.Context, group, name string) {
 	c.consumers.Go(func() {
 		defer g.Close()
 		for stop.Err() == nil {
-			if err := g.Consume(stop, c.topics, member{c, name}); errors.Is(err, sarama.ErrClosedConsumerGroup) {
+			if err := g.Consume(stop, c.topics, member{c, group, name}); errors.Is(err, sarama.ErrClosedConsumerGroup) {
 				return
 			} else if err != nil {
 				pause(stop, 200*time.Millisecond) // between attempts, as a service would

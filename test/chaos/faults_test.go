@@ -1,0 +1,244 @@
+//go:build chaos && linux
+
+package chaos_test
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"tidemark/internal/vfs/switchboard"
+	"tidemark/test/chaos/links"
+)
+
+const ms = time.Millisecond
+
+// faults is everything that a run may do. Those of a lane come in turns.
+var faults = []fault{
+	{name: "kill -9 of one", lane: processes, least: 0, most: 2000 * ms, do: killOne},
+	{name: "kill -9 of two, one after the other", lane: processes, least: 100 * ms, most: 2000 * ms, do: killTwo},
+	{name: "kill -9 of all at once", lane: processes, least: 0, most: 1000 * ms, do: killAll},
+	{name: "freeze shorter than a lease", lane: processes, least: 500 * ms, most: leaseTime - 1000*ms, do: freeze(1)},
+	{name: "freeze longer than a lease", lane: processes, least: leaseTime + 500*ms, most: leaseTime + 2500*ms, do: freeze(1)},
+	{name: "freeze of all, longer than a lease", lane: processes, least: leaseTime + 500*ms, most: leaseTime + 1500*ms, do: freeze(5)},
+	{name: "freeze of one, kill -9 of another", lane: processes, least: leaseTime + 500*ms, most: leaseTime + 1500*ms, do: freezeAndKill},
+	{name: "rolling restart", lane: processes, do: rollingRestart, alone: true},
+	{name: "power loss of one", lane: processes, least: 0, most: 1500 * ms, do: powerLossOfSome(1), alone: true},
+	{name: "power loss of two of each three", lane: processes, least: 0, most: 1500 * ms, do: powerLossOfSome(2), alone: true},
+	{name: "power loss of all at once", lane: processes, least: 1000 * ms, most: 1500 * ms, do: powerLossOfAll, alone: true},
+	{name: "failing syncs", lane: processes, least: 3000 * ms, most: 6000 * ms, do: failingSyncs, alone: true},
+	{name: "failing writes", lane: processes, least: 1000 * ms, most: 3000 * ms, do: failingWrites, alone: true},
+
+	{name: "cut: one from all", lane: surroundings, least: 500 * ms, most: 2 * leaseTime, do: isolate(true)},
+	{name: "cut: one from the other nodes", lane: surroundings, least: 500 * ms, most: 2 * leaseTime, do: isolate(false)},
+	{name: "cut: two nodes from each other", lane: surroundings, least: 500 * ms, most: 2 * leaseTime, do: cutPair(true, links.Cut)},
+	{name: "cut: one way between two nodes", lane: surroundings, least: 500 * ms, most: 2 * leaseTime, do: cutPair(false, links.Cut)},
+	{name: "cut: Kafka's connections between two nodes", lane: surroundings, least: 500 * ms, most: 2 * leaseTime, do: cutPair(true, links.Way{CutKafka: true})},
+	{name: "cut: one from the metadata", lane: surroundings, least: 500 * ms, most: 2 * leaseTime, do: cutMetadata, needs: func(n *nemesis) bool { return n.net.CanCutOther() }},
+	{name: "delay around one", lane: surroundings, least: 1000 * ms, most: 5000 * ms, do: delayOne},
+	{name: "delay everywhere", lane: surroundings, least: 1000 * ms, most: 5000 * ms, do: delayAll},
+	{name: "full disk", lane: surroundings, least: 1000 * ms, most: 6000 * ms, do: fullDisk},
+	{name: "slow disk", lane: surroundings, least: 1000 * ms, most: 5000 * ms, do: slowDisk},
+	{name: "clock jump", lane: surroundings, least: 500 * ms, most: 4000 * ms, do: clockJump},
+
+	{name: "reassignment", lane: administration, least: 500 * ms, most: 3000 * ms, do: reassign},
+	{name: "preferred leaders", lane: administration, least: 0, most: 500 * ms, do: electPreferred},
+	{name: "min ISR", lane: administration, least: 500 * ms, most: 3000 * ms, do: changeMinISR},
+	{name: "topic deleted and made anew", lane: administration, least: 500 * ms, most: 3000 * ms, do: replaceTopic},
+}
+
+func killOne(n *nemesis, ctx context.Context, s step) {
+	n.kill(s.victims[0])
+	pause(ctx, s.hold)
+	n.start(s.victims[0])
+}
+
+func killTwo(n *nemesis, ctx context.Context, s step) {
+	n.kill(s.victims[0])
+	pause(ctx, s.hold)
+	n.kill(s.victims[1])
+	n.start(s.victims[0])
+	pause(ctx, s.hold)
+	n.start(s.victims[1])
+}
+
+func killAll(n *nemesis, ctx context.Context, s step) {
+	n.kill(s.victims...)
+	pause(ctx, s.hold)
+	n.start(s.victims...)
+}
+
+// freeze stops at most so many processes at once, and lets them go on.
+func freeze(most int) func(*nemesis, context.Context, step) {
+	return func(n *nemesis, ctx context.Context, s step) {
+		victims := s.victims[:min(most, len(s.victims))]
+		for _, id := range victims {
+			n.node(id).signal(syscall.SIGSTOP)
+		}
+		pause(ctx, s.hold)
+		for _, id := range victims {
+			n.node(id).signal(syscall.SIGCONT)
+		}
+	}
+}
+
+func freezeAndKill(n *nemesis, ctx context.Context, s step) {
+	n.node(s.victims[0]).signal(syscall.SIGSTOP)
+	pause(ctx, s.hold/2)
+	n.kill(s.victims[1])
+	n.start(s.victims[1])
+	pause(ctx, s.hold/2)
+	n.node(s.victims[0]).signal(syscall.SIGCONT)
+}
+
+func rollingRestart(n *nemesis, _ context.Context, s step) {
+	for _, id := range s.victims {
+		from := time.Now()
+		n.node(id).end(syscall.SIGTERM)
+		n.log("  node %d stopped in %.1fs", id, time.Since(from).Seconds())
+		n.start(id)
+		n.whole("during a rolling restart")
+	}
+}
+
+// powerLossOfSome leaves one replica of each partition untouched: with three
+// replicas, two nodes may lose what they had not synced.
+func powerLossOfSome(count int) func(*nemesis, context.Context, step) {
+	return func(n *nemesis, ctx context.Context, s step) {
+		n.powerLoss(s.victims[:count]...)
+		pause(ctx, s.hold)
+		n.start(s.victims[:count]...)
+	}
+}
+
+// powerLossOfAll may lose what was acknowledged, unless log.flush.acks had it
+// synced before: then the leader of each partition has all of it.
+func powerLossOfAll(n *nemesis, ctx context.Context, s step) {
+	n.powerLoss(s.victims...)
+	pause(context.WithoutCancel(ctx), s.hold) // until clients have written down all that they were told before
+	if !n.w.chosen.flushAcks {
+		n.w.c.rec.lost()
+	}
+	n.start(s.victims...)
+}
+
+// failingSyncs breaks a disk. The node must not go on with it; what it had not
+// synced is lost, and the disk is as good as new when it is started again.
+func failingSyncs(n *nemesis, ctx context.Context, s step) {
+	b := n.node(s.victims[0])
+	before := b.board.Get(switchboard.SyncHits)
+	b.board.Set(switchboard.SyncFails, 1)
+	pause(ctx, s.hold)
+	n.saw("syncs that failed", int(b.board.Get(switchboard.SyncHits)-before))
+	n.harmed(b, before != b.board.Get(switchboard.SyncHits))
+	n.powerLoss(b.id)
+	b.board.Set(switchboard.SyncFails, 0)
+	b.start()
+}
+
+// failingWrites breaks a disk that loses nothing.
+func failingWrites(n *nemesis, ctx context.Context, s step) {
+	b := n.node(s.victims[0])
+	before := b.board.Get(switchboard.WriteHits)
+	b.board.Set(switchboard.WriteFails, 1)
+	pause(ctx, s.hold)
+	n.saw("writes that failed", int(b.board.Get(switchboard.WriteHits)-before))
+	n.harmed(b, before != b.board.Get(switchboard.WriteHits))
+	n.kill(b.id)
+	b.board.Set(switchboard.WriteFails, 0)
+	b.start()
+}
+
+// harmed counts whether a node whose only log dir failed ended.
+func (n *nemesis) harmed(b *node, hit bool) {
+	switch {
+	case !hit:
+		n.saw("broken disks that nobody touched", 1)
+	case b.running():
+		n.saw("nodes that went on with a broken disk", 1)
+	default:
+		n.saw("nodes that ended with a broken disk", 1)
+	}
+}
+
+// isolate cuts one node off from the others, and from the clients too.
+func isolate(fromClients bool) func(*nemesis, context.Context, step) {
+	return func(n *nemesis, ctx context.Context, s step) {
+		one := s.victims[0]
+		n.around(one, links.Cut, fromClients)
+		pause(ctx, s.hold)
+		n.around(one, links.Way{}, true)
+	}
+}
+
+// around sets both ways between a node and all others.
+func (n *nemesis) around(one int, w links.Way, clients bool) {
+	for id := range len(n.nodes) + 1 {
+		if id != one && (id != links.Clients || clients) {
+			n.net.Set(one, id, w)
+			n.net.Set(id, one, w)
+		}
+	}
+}
+
+func cutPair(both bool, w links.Way) func(*nemesis, context.Context, step) {
+	return func(n *nemesis, ctx context.Context, s step) {
+		from, to := s.victims[0], s.victims[1]
+		n.net.Set(from, to, w)
+		if both {
+			n.net.Set(to, from, w)
+		}
+		pause(ctx, s.hold)
+		n.net.Set(from, to, links.Way{})
+		n.net.Set(to, from, links.Way{})
+	}
+}
+
+func cutMetadata(n *nemesis, ctx context.Context, s step) {
+	n.around(s.victims[0], links.Way{CutOther: true}, false)
+	pause(ctx, s.hold)
+	n.around(s.victims[0], links.Way{}, false)
+}
+
+func delayOne(n *nemesis, ctx context.Context, s step) {
+	n.around(s.victims[0], links.Way{Delay: time.Duration(10+s.x%190) * ms}, true)
+	pause(ctx, s.hold)
+	n.around(s.victims[0], links.Way{}, true)
+}
+
+func delayAll(n *nemesis, ctx context.Context, s step) {
+	for _, id := range s.victims {
+		n.around(id, links.Way{Delay: time.Duration(5+s.x%45) * ms}, true)
+	}
+	pause(ctx, s.hold)
+	n.net.Heal() // this lane alone harms the network
+}
+
+func fullDisk(n *nemesis, ctx context.Context, s step) {
+	b := n.node(s.victims[0])
+	before := b.board.Get(switchboard.RefusedHits)
+	b.board.Set(switchboard.DiskFull, 1)
+	pause(ctx, s.hold)
+	b.board.Set(switchboard.DiskFull, 0)
+	n.saw("operations that a full disk refused", int(b.board.Get(switchboard.RefusedHits)-before))
+}
+
+func slowDisk(n *nemesis, ctx context.Context, s step) {
+	b := n.node(s.victims[0])
+	b.board.Set(switchboard.SyncDelayMs, int64(20+s.x%400))
+	pause(ctx, s.hold)
+	b.board.Set(switchboard.SyncDelayMs, 0)
+}
+
+// clockJump sets a node's wall clock wrong by up to twenty days, and back.
+func clockJump(n *nemesis, ctx context.Context, s step) {
+	b := n.node(s.victims[0])
+	by := time.Duration(s.x % uint64(20*24*time.Hour))
+	if s.x>>63 == 0 {
+		by = -by
+	}
+	n.log("  the clock of node %d jumps by %v", b.id, by.Round(time.Second))
+	b.board.Set(switchboard.ClockShiftMs, by.Milliseconds())
+	pause(ctx, s.hold)
+	b.board.Set(switchboard.ClockShiftMs, 0)
+}

@@ -1,0 +1,229 @@
+//go:build chaos && linux
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"tidemark/internal/core/types"
+	"tidemark/internal/history"
+	"tidemark/test/chaos/links"
+)
+
+// world is one cluster and its clients.
+type world struct {
+	t      *testing.T
+	chosen chosen
+	n      *nemesis
+	c      *clients
+	adm    *kadm.Client
+
+	replicas    map[types.TopicPartition][]int32 // as whole saw them last
+	leaderless  time.Time                        // since when a partition has been without a leader while all nodes were ready; zero: none is
+	operated    int                              // unclean elections that the operator asked for
+	incarnation int                              // of the topic that comes and goes
+	found       []history.Finding
+}
+
+// network gives namespaces, or proxies where those can't be made.
+func network(t *testing.T, c chosen) links.Network {
+	t.Helper()
+	var n links.Network
+	var why, err error
+	if c.proxies {
+		n, err = links.Proxies(c.nodes)
+	} else {
+		n, why, err = links.New(c.nodes)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("network: %s", n.Name())
+	if why != nil {
+		t.Logf("metadata can't be cut off: %v", why)
+	}
+	return n
+}
+
+// startWorld starts the nodes and creates the topics.
+func startWorld(t *testing.T, dir string, c chosen) *world {
+	t.Helper()
+	if os.Getenv("TIDEMARK_BIN") == "" {
+		t.Fatal("TIDEMARK_BIN names no binary: run `make chaos`")
+	}
+	net := network(t, c)
+	w := &world{t: t, chosen: c, replicas: map[types.TopicPartition][]int32{}}
+	w.c = &clients{t: t, net: net, rec: newRecorder(), seed: c.seed, topics: []string{"orders", "parts"}}
+	w.n = &nemesis{t: t, w: w, net: net, began: time.Now(), r: rand.New(rand.NewPCG(c.seed, 0x706f776572)),
+		injected: map[string]int{}, seen: map[string]int{}, ends: map[string]int{}}
+	for id := 1; id <= c.nodes; id++ {
+		join := ""
+		if id > 1 {
+			join = w.n.nodes[0].place.HTTP
+		}
+		b := newNode(t, dir, id, net, join, c.settings()...)
+		b.ownEnd = w.n.endedByItself
+		w.n.nodes, w.c.seeds = append(w.n.nodes, b), append(w.c.seeds, b.place.Advertise)
+		b.start()
+		eventually(t, healLimit, fmt.Sprintf("node %d is ready", id), b.ready)
+		w.n.log("node %d is ready", id)
+	}
+	cl, err := kgo.NewClient(w.c.options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	w.adm = kadm.NewClient(cl)
+	flushed := "500" // one topic is synced now and then whatever log.flush.acks says
+	for i, topic := range w.c.topics {
+		configs := map[string]*string{}
+		if i == 1 {
+			configs["flush.ms"] = &flushed
+		}
+		if _, err := w.adm.CreateTopic(t.Context(), 3, 3, configs, topic); err != nil {
+			t.Fatal(err)
+		}
+		for p := range int32(3) {
+			w.c.partitions = append(w.c.partitions, types.TopicPartition{Topic: topic, Partition: p})
+		}
+	}
+	eventually(t, healLimit, "all replicas are in sync", w.whole)
+	return w
+}
+
+// whole says which partition lacks a leader or a replica, and has the operator
+// elect leaders where nothing else will: a partition all of whose in-sync and
+// eligible replicas ended without a clean shutdown waits for one.
+func (w *world) whole() error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
+	defer cancel()
+	md, err := w.adm.Metadata(ctx, append(slices.Clone(w.c.topics), offsetsTopic)...)
+	if err != nil {
+		return err
+	}
+	var lacks error
+	orphans := kadm.TopicsSet{}
+	for _, topic := range md.Topics.Sorted() {
+		if topic.Topic == offsetsTopic && topic.Err != nil {
+			continue // before the first group
+		}
+		if topic.Err != nil {
+			return fmt.Errorf("%s: %w", topic.Topic, topic.Err)
+		}
+		for _, p := range topic.Partitions.Sorted() {
+			w.replicas[types.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p.Replicas
+			if p.Leader < 0 {
+				orphans.Add(p.Topic, p.Partition)
+			}
+			if p.Leader < 0 || len(p.ISR) != 3 || len(p.Replicas) != 3 {
+				lacks = fmt.Errorf("%s-%d: leader %d, replicas %v, in sync %v, %v", topic.Topic, p.Partition, p.Leader, p.Replicas, p.ISR, p.Err)
+			}
+		}
+	}
+	w.operate(ctx, len(md.Brokers), orphans)
+	return lacks
+}
+
+// operatorWaits is how long partitions stay without a leader before the operator acts: longer than a lease.
+const operatorWaits = leaseTime + time.Second
+
+// operate asks for unclean elections, as an operator would who sees that all
+// brokers are back: then the election must find the best log.
+func (w *world) operate(ctx context.Context, brokers int, orphans kadm.TopicsSet) {
+	calm := brokers == len(w.n.nodes) && len(orphans) > 0
+	for _, b := range w.n.nodes {
+		calm = calm && b.ready() == nil
+	}
+	switch {
+	case !calm:
+		w.leaderless = time.Time{}
+	case w.leaderless.IsZero():
+		w.leaderless = time.Now()
+	case time.Since(w.leaderless) > operatorWaits:
+		w.leaderless = time.Time{}
+		results, err := w.adm.ElectLeaders(ctx, kadm.ElectLiveReplica, orphans)
+		w.n.log("  the operator elects leaders of %v: %v", orphans.IntoList(), err)
+		for _, ps := range results {
+			for _, r := range ps {
+				if r.Err == nil {
+					w.operated++
+				} else {
+					w.n.log("    %s-%d: %v", r.Topic, r.Partition, r.Err)
+				}
+			}
+		}
+	}
+}
+
+// ends gives the high watermarks of all partitions, of __consumer_offsets too.
+func (w *world) ends() map[types.TopicPartition]types.Offset {
+	w.t.Helper()
+	out := map[types.TopicPartition]types.Offset{}
+	eventually(w.t, healLimit, "all ends are known", func() error {
+		ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
+		defer cancel()
+		listed, err := w.adm.ListEndOffsets(ctx, append(slices.Clone(w.c.topics), offsetsTopic)...)
+		if err != nil {
+			return err
+		}
+		if err := listed.Error(); err != nil {
+			return err
+		}
+		listed.Each(func(o kadm.ListedOffset) {
+			out[types.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = types.Offset(o.Offset)
+		})
+		return nil
+	})
+	return out
+}
+
+// progress waits until every partition has taken new writes.
+func (w *world) progress(when string) {
+	w.t.Helper()
+	before, from := w.c.rec.ackedBy(), time.Now()
+	eventually(w.t, healLimit, "every partition takes writes "+when, func() error {
+		now := w.c.rec.ackedBy()
+		for _, tp := range w.c.partitions {
+			if now[tp] < before[tp]+10 {
+				return fmt.Errorf("%s took %d writes", tp, now[tp]-before[tp])
+			}
+		}
+		return nil
+	})
+	w.n.log("every partition takes writes %s, after %.1fs", when, time.Since(from).Seconds())
+}
+
+// groupsCatchUp waits until both groups have committed the end of everything.
+func (w *world) groupsCatchUp() {
+	w.t.Helper()
+	ends, from := w.ends(), time.Now()
+	for _, group := range []string{"workers", "readers"} {
+		eventually(w.t, healLimit, "group "+group+" reads to the end", func() error {
+			at, err := w.c.list(w.t.Context(), w.adm, group)
+			if err != nil {
+				return err
+			}
+			for _, tp := range w.c.partitions {
+				if at[tp] < ends[tp] {
+					return fmt.Errorf("%s: committed %d of %d", tp, at[tp], ends[tp])
+				}
+			}
+			return nil
+		})
+	}
+	w.n.log("the groups have read to the end after %.1fs", time.Since(from).Seconds())
+}
