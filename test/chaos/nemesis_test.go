@@ -183,14 +183,23 @@ func (n *nemesis) whole(when string) {
 	n.log("  all nodes ready after %.1fs, all replicas in sync after %.1fs", ready.Seconds(), time.Since(from).Seconds())
 }
 
-// endedByItself is told of each process that ended unasked.
+// endedByItself is told of each process that ended unasked: only a disk that is
+// broken or full is a reason.
 func (n *nemesis) endedByItself(b *node, err error) {
 	words := b.lastWords()
 	n.log("  node %d ended by itself: %v: %s", b.id, err, words)
-	_, cause, _ := strings.Cut(words, "err=")
+	disk := ""
+	for _, fault := range []error{syscall.EIO, syscall.ENOSPC} {
+		if strings.Contains(words, fault.Error()) {
+			disk = fault.Error()
+		}
+	}
+	if disk == "" {
+		n.t.Errorf("node %d ended by itself, and not because of its disk: %v: %s", b.id, err, words)
+	}
 	n.mu.Lock()
-	n.ends[fmt.Sprintf("node %d: %v %.160s", b.id, err, cause)]++
-	n.mu.Unlock()
+	defer n.mu.Unlock()
+	n.ends[fmt.Sprintf("node %d, %v: %s", b.id, err, disk)]++
 }
 
 func (n *nemesis) kill(ids ...int) {
