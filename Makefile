@@ -10,7 +10,7 @@ export GOFLAGS := -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZ_PACKAGES := $(shell grep -rl --include=*_test.go '^func Fuzz' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
-.PHONY: all help build demo test race fuzz bench bench-mirror kafka chaos ci fmt-check vet lint vectors
+.PHONY: all help build demo test race fuzz bench bench-mirror bench-cluster kafka chaos ci fmt-check vet lint vectors
 all: fmt-check vet lint test
 
 help: ## this list
@@ -42,6 +42,10 @@ bench-mirror: $(BIN) ## benchmarks of whole processes beside Apache Kafka and Mi
 	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_MIRRORMAKER_LIBS=$(CURDIR)/.cache/mirrormaker TIDEMARK_BIN=$(CURDIR)/$(BIN) \
 	  $(GO) test -tags kafka -run '^$$' -bench . -benchtime 1x -timeout 60m ./test/kafka/
 
+bench-cluster: $(BIN) ## three nodes beside three of Apache Kafka: F=Throughput, Latency, JavaClient, CatchUp, Idle, Failover; all without (long)
+	test/kafka/fetch-kafka .cache/kafka
+	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_BIN=$(CURDIR)/$(BIN) $(GO) test -tags kafka -count=1 -v -timeout 3h -run '^TestFigure$(F)' ./test/perf/
+
 kafka: $(BIN) ## tests against a real Apache Kafka (needs JDK 17 and Maven; jars are cached in .cache)
 	test/kafka/fetch-kafka .cache/kafka
 	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_BIN=$(CURDIR)/$(BIN) $(GO) test -tags kafka -count=1 -timeout 25m ./test/kafka/...
@@ -59,12 +63,12 @@ fmt-check:
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags kafka ./test/kafka/...
+	$(GO) vet -tags kafka ./test/kafka/... ./test/perf/...
 	$(GO) vet -tags chaos ./test/chaos/...
 	$(GO) vet -tags faults ./internal/cli
 
 lint: ## staticcheck, pinned in tools/go.mod
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
-	$(GO) tool -modfile=tools/go.mod staticcheck -tags kafka ./test/kafka/...
+	$(GO) tool -modfile=tools/go.mod staticcheck -tags kafka ./test/kafka/... ./test/perf/...
 
 ci: fmt-check vet test kafka ## what .ci/run calls
