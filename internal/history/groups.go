@@ -69,7 +69,7 @@ func (c *checker) transactions() {
 		}
 		visible[p.Value] = true
 		if at, asked := began[s.Txn]; !asked || p.At < at {
-			c.report(PrecommittedRead, place{p.Partition, p.Offset}, "%s was given %q of transaction %s before its producer asked to commit it", p.Consumer, p.Value, s.Txn)
+			c.report(PrecommittedRead, place{p.Partition, p.Offset}, "%s was given %q of transaction %s before its producer asked to commit it", p.Consumer, brief(p.Value), s.Txn)
 		}
 	}
 	for _, s := range c.h.Sends {
@@ -87,7 +87,7 @@ func (c *checker) transactions() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if p := all[name]; c.h.Final && len(p.seen) > 0 && len(p.unseen) > 0 {
-			c.report(TornTransaction, place{p.unseen[0].Partition, types.NoOffset}, "%q of transaction %s can't be read, %q can", p.unseen[0].Value, name, p.seen[0].Value)
+			c.report(TornTransaction, place{p.unseen[0].Partition, types.NoOffset}, "%q of transaction %s can't be read, %q can", brief(p.unseen[0].Value), name, brief(p.seen[0].Value))
 		}
 	}
 }

@@ -143,6 +143,15 @@ type Finding struct {
 	Text      string
 }
 
+// brief is a value's beginning, by which it can be found in the record.
+func brief(value string) string {
+	const most = 24
+	if len(value) > most {
+		return value[:most] + "…"
+	}
+	return value
+}
+
 func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s at %d: %s", f.Rule, f.Partition, f.Offset, f.Text)
 }

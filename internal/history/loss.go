@@ -88,7 +88,7 @@ func (h *History) holes() []Finding {
 		for _, s := range h.Sends {
 			top, ok := kept[s.Partition]
 			if isOld(s) && !read[s.Value] && ok && s.Offset < top.Offset {
-				c.report(HoleAfterLoss, place{s.Partition, s.Offset}, "%q of %s is gone, and %q above it at %d is not", s.Value, s.Producer, top.Value, top.Offset)
+				c.report(HoleAfterLoss, place{s.Partition, s.Offset}, "%q of %s is gone, and %q above it at %d is not", brief(s.Value), s.Producer, brief(top.Value), top.Offset)
 			}
 		}
 	}

@@ -68,7 +68,11 @@ func (c *checker) report(rule Rule, at place, format string, args ...any) {
 func (c *checker) offsets() {
 	for _, at := range slices.SortedFunc(maps.Keys(c.values), place.compare) {
 		if vs := c.values[at]; len(vs) > 1 {
-			c.report(InconsistentOffset, at, "values %q", vs)
+			briefs := make([]string, len(vs))
+			for i, v := range vs {
+				briefs[i] = brief(v)
+			}
+			c.report(InconsistentOffset, at, "values %q", briefs)
 		}
 	}
 }
@@ -78,7 +82,7 @@ func (c *checker) duplicates() {
 	for _, v := range slices.Sorted(maps.Keys(c.places)) {
 		if ps := c.places[v]; len(ps) > 1 && !c.repeats[v] {
 			slices.SortFunc(ps, place.compare)
-			c.report(Duplicate, ps[0], "%q is also at %s %d", v, ps[1].tp, ps[1].at)
+			c.report(Duplicate, ps[0], "%q is also at %s %d", brief(v), ps[1].tp, ps[1].at)
 		}
 	}
 }
@@ -93,9 +97,9 @@ func (c *checker) reads() {
 		at := place{p.Partition, p.Offset}
 		switch s, ok := sent[p.Value]; {
 		case !ok || s.Partition != p.Partition:
-			c.report(PhantomRead, at, "%s was given %q, which nobody sent there", p.Consumer, p.Value)
+			c.report(PhantomRead, at, "%s was given %q, which nobody sent there", p.Consumer, brief(p.Value))
 		case s.Outcome == Failed:
-			c.report(AbortedRead, at, "%s was given %q, a write of %s that failed", p.Consumer, p.Value, s.Producer)
+			c.report(AbortedRead, at, "%s was given %q, a write of %s that failed", p.Consumer, brief(p.Value), s.Producer)
 		}
 	}
 }
@@ -108,9 +112,9 @@ func (c *checker) lost() {
 			continue
 		}
 		if top, ok := c.highest[s.Partition]; ok && s.Offset <= top {
-			c.report(LostWrite, at, "%q of %s was acknowledged, and nobody was given it; polls went up to %d", s.Value, s.Producer, top)
+			c.report(LostWrite, at, "%q of %s was acknowledged, and nobody was given it; polls went up to %d", brief(s.Value), s.Producer, top)
 		} else if c.h.Final {
-			c.report(Unseen, at, "%q of %s was acknowledged, and the final phase ended below it", s.Value, s.Producer)
+			c.report(Unseen, at, "%q of %s was acknowledged, and the final phase ended below it", brief(s.Value), s.Producer)
 		}
 	}
 }
@@ -169,7 +173,7 @@ func (c *checker) sendOrder() {
 		}
 		w := writer{s.Producer, s.Partition}
 		if before, ok := last[w]; ok && s.Offset < before.Offset {
-			c.report(SendOrder, place{s.Partition, s.Offset}, "%s sent %q after %q, which is at %d", s.Producer, s.Value, before.Value, before.Offset)
+			c.report(SendOrder, place{s.Partition, s.Offset}, "%s sent %q after %q, which is at %d", s.Producer, brief(s.Value), brief(before.Value), before.Offset)
 		}
 		last[w] = s
 	}
