@@ -38,6 +38,9 @@ type Options struct {
 	Now    func() types.Millis // nil: the wall clock
 	// Version is the program's, for the registration.
 	Version string
+	// Features are the levels that the program supports; nil: as it does. Tests
+	// play older and newer programs.
+	Features meta.Features
 	// HTTPAddr is what the registration says of the admin API; empty: the configuration's http.listener.
 	HTTPAddr string
 	// Store replaces the metadata store that the configuration names; the caller closes it.
@@ -121,6 +124,9 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	}
 	if opts.FS == nil {
 		opts.FS = vfs.OS()
+	}
+	if opts.Features == nil {
+		opts.Features = meta.SupportedFeatures()
 	}
 	if opts.Now == nil {
 		opts.Now = func() types.Millis { return types.Millis(time.Now().UnixMilli()) }

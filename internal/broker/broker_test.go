@@ -16,6 +16,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/metastore/backup"
 	"tidemark/internal/vfs"
 	"tidemark/internal/vfs/faultfs"
 	"tidemark/internal/wire"
@@ -437,19 +438,45 @@ func TestMetadataThatWentBackServesNothing(t *testing.T) {
 	w := newWorld(t)
 	b := w.open()
 	createTopic(t, b, "a", 1)
-	backup := w.store.Backup()
 	closeNode(t, b)
+	old := w.store.Backup()
 	for range 3 {
 		b = w.open()
 		mustAppend(t, mustPartition(t, b, "a", 0), "x")
 		closeNode(t, b)
 	}
-	w.store.Restore(backup)
 	b = w.open()
-	p := mustPartition(t, b, "a", 0)
-	_, err := appendTo(t, p, 1, "y")
-	wantCode(t, "append with a record that went back", err, wire.ErrNotLeaderOrFollower)
-	if end := logEnd(t, p); end != 3 {
+	createTopic(t, b, "since", 1)
+	mustAppend(t, mustPartition(t, b, "since", 0), "x")
+	id, known := b.ClusterID(), mustPartition(t, b, "a", 0).assigned
+	closeNode(t, b)
+	w.store.Restore(old)
+	if _, err := w.try(); err == nil || !strings.Contains(err.Error(), "METADATA_WENT_BACK") || !strings.Contains(err.Error(), "restore --in-place") {
+		t.Fatalf("a node on metadata that is older than its folder: %v", err)
+	}
+	// The way out is an operator's word: the log leads, above every epoch that it knows.
+	if _, err := backup.Recover(testContext(t), w.store, id, "restore", 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		b = w.open()
+		p := mustPartition(t, b, "a", 0)
+		eventually(t, "the partition has a leader again", func() bool {
+			r, _ := b.Image().Partition(p.id, 0)
+			return r != nil && !r.Restored && p.serving.Load().err == nil
+		})
+		mustAppend(t, p, "y")
+		r, _ := b.Image().Partition(p.id, 0)
+		if int32(r.LeaderEpoch) <= known || len(r.Timelines) != 2 {
+			t.Errorf("epoch %d after %d, timelines %v", r.LeaderEpoch, known, r.Timelines)
+		}
+		if got := folders(t, w.fs); !slices.ContainsFunc(got, func(f string) bool { return strings.HasPrefix(f, "since-0.") && strings.HasSuffix(f, straySuffix) }) {
+			t.Errorf("the topic made since isn't set aside: %v", got)
+		}
+		closeNode(t, b)
+	}
+	b = w.open()
+	if end := logEnd(t, mustPartition(t, b, "a", 0)); end != 5 {
 		t.Errorf("log end %d: something was cut", end)
 	}
 }

@@ -104,7 +104,7 @@ func (b *Broker) closeDirs(clean bool, epoch types.BrokerEpoch) error {
 	var faults []error
 	for _, d := range b.dirs {
 		if d.failure() == nil && b.view != nil {
-			faults = append(faults, d.finish(clean, epoch, b.view.current().Revision()))
+			faults = append(faults, d.finish(clean, epoch, markOf(b.view.current())))
 		}
 		faults = append(faults, d.lock.Close())
 	}

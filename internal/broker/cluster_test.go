@@ -249,7 +249,7 @@ func TestControlledShutdown(t *testing.T) {
 	go func() { closing <- f.nodes[1].Close(context.Background()) }()
 	eventually(t, "2 leads while 1 is still registered, or after", func() bool {
 		r, _ := f.nodes[2].Image().Partition(id, 0)
-		return r.Leader == 2
+		return r != nil && r.Leader == 2
 	})
 	if err := <-closing; err != nil {
 		t.Fatal(err)

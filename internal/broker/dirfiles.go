@@ -20,40 +20,81 @@ import (
 // since are missing from the store, not deleted.
 const seenRevisionFile = "metadata-revision-checkpoint"
 
-// writeSeen notes the revision of the metadata that the dir follows.
-func (d *logDir) writeSeen(rev meta.Revision) error {
-	if rev <= d.seen {
+// seenMark is how far a log dir has followed the metadata.
+type seenMark struct {
+	// restore is the id of the restore that the metadata came from, empty: from none.
+	restore  string
+	revision meta.Revision
+	// unreadable: the note can't be read. Nothing is deleted by it.
+	unreadable bool
+}
+
+// markOf is where an image stands.
+func markOf(image *meta.Image) seenMark {
+	m := seenMark{revision: image.Revision()}
+	if c, ok := image.Cluster(); ok {
+		m.restore = c.Record.RestoreID()
+	}
+	return m
+}
+
+// follows reports whether now is the metadata that the dir followed, or what came
+// of it: what isn't there any more was deleted.
+func (m seenMark) follows(now seenMark) bool {
+	return !m.unreadable && m.restore == now.restore && m.revision <= now.revision
+}
+
+// writeSeen notes where the metadata is that the dir follows. After a restore it
+// does so once what the metadata doesn't know has been set aside.
+func (d *logDir) writeSeen(now seenMark) error {
+	if now.restore == d.seen.restore && now.revision <= d.seen.revision || now.restore != d.seen.restore && !d.swept.Load() {
 		return nil
 	}
-	if err := vfs.WriteAtomic(d.fs, filepath.Join(d.path, seenRevisionFile), fmt.Appendf(nil, "0\n%d\n", rev)); err != nil {
+	text := fmt.Appendf(nil, "0\n%d\n", now.revision)
+	if now.restore != "" {
+		text = fmt.Appendf(nil, "1\n%s\n%d\n", now.restore, now.revision)
+	}
+	if err := vfs.WriteAtomic(d.fs, filepath.Join(d.path, seenRevisionFile), text); err != nil {
 		return err
 	}
-	d.seen = rev
+	d.seen = now
 	return nil
 }
 
-// readSeen reads the note. One that can't be read counts as "newer than anything": nothing is deleted by it.
+// readSeen reads the note. One that can't be read is told as such: nothing is deleted by it.
 func (d *logDir) readSeen() error {
-	data, err := vfs.ReadFile(d.fs, filepath.Join(d.path, seenRevisionFile), 64)
+	data, err := vfs.ReadFile(d.fs, filepath.Join(d.path, seenRevisionFile), 256)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	text, ok := strings.CutPrefix(string(data), "0\n")
-	n, err := strconv.ParseInt(strings.TrimSuffix(text, "\n"), 10, 64)
-	if !ok || err != nil {
-		n = 1<<63 - 1
-	}
-	d.seen = meta.Revision(n)
+	d.seen = parseSeen(string(data))
 	return nil
+}
+
+func parseSeen(text string) seenMark {
+	lines := strings.Split(text, "\n")
+	switch {
+	case len(lines) == 4 && lines[0] == "1":
+		lines = lines[1:]
+	case len(lines) == 3 && lines[0] == "0":
+		lines[0] = ""
+	default:
+		return seenMark{unreadable: true}
+	}
+	n, err := strconv.ParseInt(lines[1], 10, 64)
+	if err != nil || n < 0 || lines[2] != "" {
+		return seenMark{unreadable: true}
+	}
+	return seenMark{restore: lines[0], revision: meta.Revision(n)}
 }
 
 // finish leaves the dir as the next start should find it: checkpoints, and the
 // mark of a clean shutdown if every log was closed cleanly.
-func (d *logDir) finish(clean bool, epoch types.BrokerEpoch, rev meta.Revision) error {
-	if err := d.writeSeen(rev); err != nil {
+func (d *logDir) finish(clean bool, epoch types.BrokerEpoch, now seenMark) error {
+	if err := d.writeSeen(now); err != nil {
 		return err
 	}
 	if err := d.checkpoints.Write(); err != nil {

@@ -15,7 +15,6 @@ import (
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
-	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
@@ -27,6 +26,7 @@ const (
 	metadataFolder = "metadata"
 	vaultFolder    = "vault"
 	eventsFolder   = "events"
+	reportsFolder  = "verify"
 	deleteSuffix   = "-delete"
 	straySuffix    = "-stray"
 )
@@ -42,7 +42,9 @@ type logDir struct {
 	clean       bool              // the last run ended cleanly,
 	cleanEpoch  types.BrokerEpoch // in this registration; -1: the mark doesn't say, or there is none
 	checkpoints *log.DirCheckpoints
-	seen        meta.Revision // of seenRevisionFile
+	seen        seenMark      // of seenRevisionFile
+	swept       atomic.Bool   // folders that the metadata doesn't know have been set aside
+	trusts      atomic.Bool   // the metadata is what the dir followed: what it doesn't know was deleted
 	opening     chan struct{} // num.recovery.threads.per.data.dir tokens
 	recovering  atomic.Bool   // the start after an unclean stop is under way
 	found       map[string]bool
@@ -262,6 +264,18 @@ func (b *Broker) chooseDir(tp types.TopicPartition) *logDir {
 }
 
 func (b *Broker) directoryID() string { return b.dirs[0].id }
+
+// directoryIDs are those of all log dirs that can be read, if there are several.
+func (b *Broker) directoryIDs() []string {
+	if len(b.dirs) == 1 {
+		return nil
+	}
+	ids := make([]string, len(b.dirs))
+	for i, d := range b.dirs {
+		ids[i] = d.id
+	}
+	return ids
+}
 
 // cleanShutdownEpoch is the registration that every dir says was closed cleanly.
 func (b *Broker) cleanShutdownEpoch() types.BrokerEpoch {

@@ -71,6 +71,11 @@ func (b *Broker) showTopics(image *meta.Image, d meta.Delta, told map[meta.Parti
 func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 	b.metrics.Meta.Revision.Set(float64(image.Revision()))
 	b.controller.ImageChanged(d)
+	if d.Features {
+		if err := b.checkFeatures(image); err != nil {
+			b.fail(err) // it registered before the level rose, and wasn't seen
+		}
+	}
 	s := b.services.Load()
 	if s == nil {
 		return // they take the image when they start

@@ -40,6 +40,15 @@ func MetadataDir(cfg *config.Broker) string {
 // MemberName is what a node's metadata folder is claimed with.
 func MemberName(cfg *config.Broker) string { return fmt.Sprintf("node-%d", cfg.NodeID) }
 
+// EmbedOptions are a node's settings for its part in the metadata quorum, for
+// commands that work on its folder while it is stopped.
+func EmbedOptions(cfg *config.Broker) embed.Options {
+	return embed.Options{
+		Dir: MetadataDir(cfg), Name: MemberName(cfg), Host: cfg.MetadataHost, HostSet: cfg.MetadataHost != "",
+		PeerPort: int(cfg.MetadataPeerPort), ClientPort: int(cfg.MetadataClientPort), TLS: MetadataTLS(cfg), Plaintext: cfg.MetadataPlaintext,
+	}
+}
+
 // MetadataTLS gives the files for connections of the metadata, nil for plain ones.
 func MetadataTLS(cfg *config.Broker) *etcd.TLSFiles {
 	if cfg.MetadataSSLTruststoreLocation == "" {
@@ -58,11 +67,8 @@ func (b *Broker) startEmbedded(ctx context.Context) error {
 	if host == "" && len(b.addrs) > 0 {
 		host = b.addrs[0].Host
 	}
-	o := embed.Options{
-		Dir: dir, Name: MemberName(b.cfg), Logger: b.logger,
-		Host: host, HostSet: b.cfg.MetadataHost != "", PeerPort: int(b.cfg.MetadataPeerPort), ClientPort: int(b.cfg.MetadataClientPort),
-		TLS: MetadataTLS(b.cfg), Plaintext: b.cfg.MetadataPlaintext,
-	}
+	o := EmbedOptions(b.cfg)
+	o.Dir, o.Host, o.Logger = dir, host, b.logger
 	if b.cfg.MetadataJoin != "" {
 		o.Join = b.askToJoin
 	}
@@ -83,7 +89,7 @@ func (b *Broker) startEmbedded(ctx context.Context) error {
 
 // askToJoin asks the node that --join names to take this one in.
 func (b *Broker) askToJoin(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
-	r.NodeID, r.ClusterID, r.DirectoryID = b.cfg.NodeID, b.clusterID, b.directoryID()
+	r.NodeID, r.ClusterID, r.DirectoryID, r.Directories, r.Features = b.cfg.NodeID, b.clusterID, b.directoryID(), b.directoryIDs(), b.opts.Features
 	var answer member.JoinAnswer
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -129,12 +135,20 @@ func (b *Broker) Admit(ctx context.Context, r member.JoinRequest) (member.JoinAn
 	case r.ClusterID != "" && r.ClusterID != b.clusterID:
 		return member.JoinAnswer{}, fmt.Errorf("its data folder belongs to cluster %s and this is cluster %s; start it with an empty folder", r.ClusterID, b.clusterID)
 	}
-	if other, ok := b.Image().Broker(r.NodeID); ok && other.Record.DirectoryID != r.DirectoryID {
-		return member.JoinAnswer{}, fmt.Errorf("node id %d is in use by the broker with folder %s; give the new node another --node-id", r.NodeID, other.Record.DirectoryID)
+	folders := r.Directories
+	if len(folders) == 0 {
+		folders = []string{r.DirectoryID}
+	}
+	if err := control.MayJoin(b.Image(), r.NodeID, folders); err != nil {
+		return member.JoinAnswer{}, err
+	}
+	levels, _ := b.Image().FinalizedFeatures()
+	if why := r.Features.Refuses(levels); r.Features != nil && why != "" {
+		return member.JoinAnswer{}, errors.New(why)
 	}
 	answer, err := b.quorum.Admit(ctx, r)
 	answer.ClusterID = b.clusterID
-	if err == nil {
+	if err == nil && !r.Probe {
 		b.logger.Info("a node joins", "node", r.NodeID, "voter", answer.Voter, "peer", r.PeerURL)
 	}
 	return answer, err

@@ -11,6 +11,7 @@ import (
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore/mem"
 	"tidemark/internal/vfs"
@@ -25,6 +26,8 @@ type world struct {
 	fs    vfs.FS
 	store *mem.Store
 	set   []config.Setting
+	// features are what the program is said to support; nil: as it does.
+	features meta.Features
 }
 
 func newWorld(t *testing.T, settings ...string) *world {
@@ -58,7 +61,7 @@ func (w *world) try() (*Broker, error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b, err := Open(testContext(w.t), cfg, Options{FS: w.fs, Store: w.store})
+	b, err := Open(testContext(w.t), cfg, Options{FS: w.fs, Store: w.store, Features: w.features})
 	if err == nil {
 		w.t.Cleanup(func() { _ = b.Close(context.Background()) })
 	}

@@ -10,6 +10,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
+	"tidemark/internal/log"
 )
 
 // officeNode is this node as the controller sees it.
@@ -60,6 +61,9 @@ func (p *Partition) report() meta.LogReport {
 	}
 	v := p.log.View()
 	applied, ok := p.applied()
+	if p.record.Restored {
+		return restoredReport(v, applied)
+	}
 	owed := timeline.FirstCut(timeline.Replica{
 		Applied: applied, HasApplied: ok, History: v.History, LogStart: v.LogStart, LogEnd: v.LogEnd,
 	}, p.record.Timelines, p.record.LeaderEpoch)
@@ -70,13 +74,28 @@ func (p *Partition) report() meta.LogReport {
 	case timeline.CutAt:
 		end = min(end, owed.At)
 	}
-	report := meta.LogReport{LogEnd: end, LastEpoch: types.NoLeaderEpoch}
+	return meta.LogReport{LogEnd: end, LastEpoch: lastEpoch(v, end)}
+}
+
+// restoredReport tells the log as it is, where the record came from a backup: what
+// is owed follows from the list that is chosen of all reports (R19).
+func restoredReport(v log.View, applied timeline.Checkpoint) meta.LogReport {
+	known := applied.LeaderEpoch
+	if latest, ok := v.History.Latest(); ok {
+		known = max(known, latest.Epoch)
+	}
+	return meta.LogReport{LogEnd: v.LogEnd, LastEpoch: lastEpoch(v, v.LogEnd), Restored: &meta.RestoredLog{EpochMax: known, Timelines: applied.List}}
+}
+
+// lastEpoch is the epoch of the last record below end.
+func lastEpoch(v log.View, end types.Offset) types.LeaderEpoch {
+	last := types.NoLeaderEpoch
 	for _, e := range v.History.Entries() {
 		if e.Start < end {
-			report.LastEpoch = e.Epoch
+			last = e.Epoch
 		}
 	}
-	return report
+	return last
 }
 
 // newController makes this node's part in the office.
@@ -95,6 +114,9 @@ func (b *Broker) officeChanged(image *meta.Image, c control.Change) {
 	switch c.Kind {
 	case "":
 		b.logger.Debug("ISR settled", "partition", name, "isr", c.Record.ISRIDs(), "elr", c.Record.ELRIDs())
+	case control.ElectedRestored:
+		b.logger.Info("leader elected after the restore", "partition", name, "leader", c.Record.Leader, "leaderEpoch", c.Record.LeaderEpoch,
+			"logs", control.ReportsOf(image, c.Partition))
 	case control.ElectedUnclean:
 		b.logger.Error("unclean election: records may be lost", "partition", name, "leader", c.Record.Leader,
 			"leaderEpoch", c.Record.LeaderEpoch, "inSyncBefore", c.Old.ISRIDs(), "logs", control.ReportsOf(image, c.Partition))

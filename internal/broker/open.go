@@ -28,8 +28,13 @@ func (p *Partition) open(topic config.Topic) {
 	p.setChoreFlags()
 	l, rec, err := log.Open(p.logOptions(topic))
 	if errors.Is(err, log.ErrTopicID) {
-		// A deletion that a crash interrupted left the folder of an older topic of this name.
-		if _, err = p.dir.setAside(p.tp.String(), deleteSuffix); err == nil {
+		// A deletion that a crash interrupted left the folder of an older topic of this
+		// name; after a restore it is that of a newer one, which is kept.
+		suffix := deleteSuffix
+		if !p.dir.trusts.Load() {
+			suffix = straySuffix
+		}
+		if _, err = p.dir.setAside(p.tp.String(), suffix); err == nil {
 			l, rec, err = log.Open(p.logOptions(topic))
 		}
 	}

@@ -132,12 +132,12 @@ func (p *Partition) flushIsDue(now time.Time) bool {
 // starts. On a full disk those written before stay: they only have more checked
 // after a crash.
 func (b *Broker) writeCheckpoints() {
-	rev := b.Image().Revision()
+	now := markOf(b.Image())
 	for _, d := range b.dirs {
 		if d.failure() != nil {
 			continue
 		}
-		for _, err := range []error{d.checkpoints.Write(), d.writeSeen(rev)} {
+		for _, err := range []error{d.checkpoints.Write(), d.writeSeen(now)} {
 			switch {
 			case err == nil:
 			case vfs.IsNoSpace(err):

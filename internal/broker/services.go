@@ -108,10 +108,15 @@ func (b *Broker) readImage(ctx context.Context) error {
 		return err
 	}
 	if kv.ModRevision == 0 {
+		if err := b.refuseHalfRestored(ctx); err != nil {
+			return err
+		}
 		if err := b.refuseLostMetadata(); err != nil {
 			return err
 		}
-		plan := meta.Plan{Why: "make the cluster", If: []meta.Compare{meta.Absent(key)}, Then: []meta.Op{meta.Put(key, record.Encode())}}
+		features := meta.KeysOf(b.clusterID).Features()
+		plan := meta.Plan{Why: "make the cluster", If: []meta.Compare{meta.Absent(key), meta.Absent(features)},
+			Then: []meta.Op{meta.Put(key, record.Encode()), meta.Put(features, meta.FreshFeatures(b.opts.Features).Encode())}}
 		if _, err := metastore.Commit(ctx, b.store, plan); err != nil && !errors.Is(err, metastore.ErrRefused) {
 			return err
 		}
@@ -122,6 +127,12 @@ func (b *Broker) readImage(ctx context.Context) error {
 	}
 	for f := range v.current().Faults() {
 		b.logger.Error("metadata can't be read", "err", f)
+	}
+	if err := b.checkFeatures(v.current()); err != nil {
+		return err
+	}
+	if err := b.noticeRestore(v.current()); err != nil {
+		return err
 	}
 	v.broken = b.fail
 	b.view = v
@@ -186,6 +197,7 @@ func (b *Broker) clearFolders(image *meta.Image) {
 				b.clearFolder(image, d, name)
 			}
 		}
+		d.swept.Store(true)
 	}
 }
 
@@ -205,7 +217,7 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 		return // the topic's record can't be read: leave its data alone
 	}
 	suffix := straySuffix
-	if image.Revision() >= d.seen {
+	if d.trusts.Load() {
 		suffix = deleteSuffix // the metadata is newer than this folder: the topic was deleted, or the replica moved
 	}
 	to, err := d.setAside(name, suffix)

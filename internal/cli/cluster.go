@@ -3,19 +3,31 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"tidemark/internal/broker"
 	"tidemark/internal/console"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/embed"
 )
 
 // clusterCmd is `tidemark cluster …`.
 type clusterCmd struct {
-	Status       clusterStatusCmd       `cmd:"" help:"Show the brokers, the controller and the metadata quorum."`
+	Status       clusterStatusCmd       `cmd:"" help:"Show the brokers, the controller, the metadata quorum and feature levels."`
+	Add          clusterAddCmd          `cmd:"" help:"Check whether a node can be taken in, and print how it is started."`
+	Replace      clusterReplaceCmd      `cmd:"" help:"Give the id of a node that is lost for good to a new machine."`
 	Remove       clusterRemoveCmd       `cmd:"" help:"Take a member out of the metadata quorum for good."`
 	Decommission clusterDecommissionCmd `cmd:"" help:"Move every replica off a broker, and wait until it is empty."`
+	Forget       clusterForgetCmd       `cmd:"" help:"Forget a node that is gone and holds nothing: its id is free."`
+	Upgrade      clusterUpgradeCmd      `cmd:"" help:"Finalize a feature level, once all nodes run a program that supports it."`
+	Backup       clusterBackupCmd       `cmd:"" help:"Save the metadata into a file, from a running node."`
+	Restore      clusterRestoreCmd      `cmd:"" help:"Put saved metadata back, with all nodes stopped."`
+	Recover      clusterRecoverCmd      `cmd:"" help:"After a restore: do without replicas that are lost for good."`
 	Reset        clusterResetCmd        `cmd:"" help:"Make a stopped node's member the only one, when a quorum is lost for good."`
 }
 
@@ -33,16 +45,32 @@ func (c *clusterStatusCmd) Run(ctx context.Context, s Streams) error {
 	if c.Output != "table" && c.Output != "wide" {
 		return c.print(s.Out, st, nil)
 	}
-	fmt.Fprintf(s.Out, "cluster %s, controller %d\n\n", st.ClusterID, st.Controller)
+	fmt.Fprintf(s.Out, "cluster %s, controller %d, %s\n\n", st.ClusterID, st.Controller, levelsText(st))
 	if err := brokerTable(st).write(s.Out, c.Output == "wide"); err != nil {
 		return err
 	}
 	fmt.Fprintln(s.Out)
+	if r := st.Recovery; r.Waiting > 0 {
+		fmt.Fprintf(s.Out, "%d partitions came from a backup and have no leader yet: they wait for nodes %s. Start those; if they are lost for good: tidemark cluster recover\n\n", r.Waiting, nodeList(r.For))
+	}
 	if len(st.Members) == 0 {
 		fmt.Fprintln(s.Out, "The metadata lives in an etcd of its own: etcdctl member list shows its members.")
 		return nil
 	}
 	return memberTable(st).write(s.Out, c.Output == "wide")
+}
+
+// levelsText tells the finalized feature levels, and where a higher one is supported.
+func levelsText(st console.Cluster) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(st.Levels)) {
+		word := fmt.Sprintf("%s %d", name, st.Levels[name])
+		if most := st.Supported[name].Max; most > st.Levels[name] {
+			word += fmt.Sprintf(" (this node supports %d: tidemark cluster upgrade)", most)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
 }
 
 func brokerTable(st console.Cluster) table {
@@ -57,6 +85,16 @@ func brokerTable(st console.Cluster) table {
 			state = "leaving"
 		}
 		out.rows = append(out.rows, []string{fmt.Sprint(b.ID), strings.Join(addrs, ","), orDash(b.Rack), state, orDash(b.HTTP), b.Software, b.DirectoryID})
+	}
+	for _, n := range st.Nodes {
+		if slices.ContainsFunc(st.Brokers, func(b *meta.BrokerRecord) bool { return b.ID == n.ID }) {
+			continue
+		}
+		state := "down"
+		if len(n.Directories) == 0 {
+			state = "awaits a new machine"
+		}
+		out.rows = append(out.rows, []string{fmt.Sprint(n.ID), "-", "-", state, "-", "-", orDash(strings.Join(n.Directories, ","))})
 	}
 	return out
 }
@@ -161,9 +199,16 @@ func (c *clusterResetCmd) Run(ctx context.Context, s Streams) error {
 	if err := confirm(s, c.Yes, warning, fmt.Sprint(cfg.NodeID)); err != nil {
 		return err
 	}
-	if err := embed.Reset(ctx, embed.Options{Dir: dir, Name: broker.MemberName(cfg), Host: cfg.MetadataHost}); err != nil {
+	now := types.Millis(time.Now().UnixMilli())
+	err = embed.Reset(ctx, broker.EmbedOptions(cfg), func(ctx context.Context, store metastore.Store) error {
+		// What the others had committed may be missing: who was in sync is not known any more.
+		_, err := recoverStore(ctx, store, now)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Out, "%s is the only metadata member now: start the node, and join new ones with --join\n", dir)
+	fmt.Fprintf(s.Out, "%s is the only metadata member now: start the node, and join the others with empty metadata folders and --join\n", dir)
+	fmt.Fprintln(s.Out, "partitions have leaders once all nodes with replicas are up; if one is lost for good: tidemark cluster recover")
 	return nil
 }

@@ -27,9 +27,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errInput), errors.Is(err, mirror.ErrSpec):
 		status = http.StatusBadRequest
-	case errors.Is(err, errNotFound), errors.Is(err, mirror.ErrUnknownMirror):
+	case errors.Is(err, errNotFound), errors.Is(err, mirror.ErrUnknownMirror), errors.Is(err, mirror.ErrNone):
 		status = http.StatusNotFound
-	case errors.Is(err, mirror.ErrExists), errors.Is(err, mirror.ErrState):
+	case errors.Is(err, mirror.ErrExists), errors.Is(err, mirror.ErrState), errors.Is(err, errRefused):
 		status = http.StatusConflict
 	}
 	if status == http.StatusInternalServerError {

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 
+	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/metastore/backup"
 	"tidemark/internal/metastore/member"
 )
 
@@ -21,6 +22,21 @@ type Membership interface {
 	RemoveMember(ctx context.Context, id string) error
 	// Decommission moves every replica off a broker and gives how many partitions it still holds.
 	Decommission(ctx context.Context, id types.BrokerID) (left int, err error)
+	// ReplaceNode lets a new machine take the id of a node that is lost for good.
+	ReplaceNode(ctx context.Context, id types.BrokerID, dryRun bool) (member.Replaced, error)
+	// Forget ends what is remembered of a node that is gone and holds nothing.
+	Forget(ctx context.Context, id types.BrokerID) error
+	// MayAdd says whether a node can be taken in now, and how; NoBroker: with a free id.
+	MayAdd(ctx context.Context, id types.BrokerID) (member.Addition, error)
+	// Backup takes the metadata, all of it at one revision.
+	Backup(ctx context.Context) (*backup.Backup, error)
+	// Recovery says how the elections after a restore stand; AcceptLoss lets them
+	// do without the replicas that are missing.
+	Recovery() member.Recovery
+	AcceptLoss(ctx context.Context) (int, error)
+	// Features are the levels that this node's program supports; UpdateFeatures finalizes levels.
+	Features() meta.Features
+	UpdateFeatures(ctx context.Context, changes []control.FeatureChange, dryRun bool) error
 }
 
 // Cluster is what /api/v1/cluster tells.
@@ -31,17 +47,29 @@ type Cluster struct {
 	Controller types.BrokerID       `json:"controller"`
 	Brokers    []*meta.BrokerRecord `json:"brokers"`
 	Members    []member.Info        `json:"members"`
+	// Nodes are those that are remembered, registered or not.
+	Nodes []*meta.NodeRecord `json:"nodes"`
+	// Levels are the finalized feature levels, Supported what this node's program supports.
+	Levels    map[string]int16 `json:"levels"`
+	Supported meta.Features    `json:"supported"`
+	// Recovery says how the elections after a restore of the metadata stand.
+	Recovery member.Recovery `json:"recovery"`
 }
 
 func (s *Server) cluster(w http.ResponseWriter, r *http.Request) error {
 	image := s.node.Image()
-	c := Cluster{ClusterID: s.node.ClusterID(), NodeID: s.node.NodeID(), Controller: types.NoBroker, Brokers: []*meta.BrokerRecord{}}
+	c := Cluster{ClusterID: s.node.ClusterID(), NodeID: s.node.NodeID(), Controller: types.NoBroker, Brokers: []*meta.BrokerRecord{}, Nodes: []*meta.NodeRecord{}}
 	if office, ok := image.Controller(); ok {
 		c.Controller = office.Record.Broker
 	}
 	for b := range image.Brokers() {
 		c.Brokers = append(c.Brokers, b.Record)
 	}
+	for n := range image.Nodes() {
+		c.Nodes = append(c.Nodes, n.Record)
+	}
+	c.Levels, _ = image.FinalizedFeatures()
+	c.Supported, c.Recovery = s.node.Membership().Features(), s.node.Membership().Recovery()
 	var err error
 	if c.Members, err = s.node.Membership().Members(r.Context()); err != nil {
 		return err
@@ -75,11 +103,11 @@ type Decommissioned struct {
 }
 
 func (s *Server) decommission(w http.ResponseWriter, r *http.Request) error {
-	id, err := strconv.ParseInt(r.PathValue("id"), 10, 32)
-	if err != nil || id < 0 {
-		return fmt.Errorf("%w: node %q: want a node id", errInput, r.PathValue("id"))
+	id, err := nodeID(r)
+	if err != nil {
+		return err
 	}
-	left, err := s.node.Membership().Decommission(r.Context(), types.BrokerID(id))
+	left, err := s.node.Membership().Decommission(r.Context(), id)
 	if err != nil {
 		return err
 	}

@@ -162,6 +162,20 @@ func TestRestore(t *testing.T) {
 	if kv, _, err := s.Get(context.Background(), meta.DefaultClusterKey); err != nil || string(kv.Value) != "c1" {
 		t.Errorf("default cluster %q, %v", kv.Value, err)
 	}
+	// A restore that stopped half-way has written no cluster record: it may be repeated.
+	half := mem.New()
+	defer half.Close()
+	for _, op := range []meta.Op{meta.Put(root+"names/a", []byte("other")), meta.Put(root+"names/gone", []byte("x"))} {
+		if _, err := half.Txn(context.Background(), metastore.Txn{Then: []meta.Op{op}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := backup.Restore(context.Background(), half, b, supported, "again", 99); err != nil {
+		t.Fatal(err)
+	}
+	if image := load(t, half); image.TopicCount() != 1 {
+		t.Errorf("%d topics after a repeated restore", image.TopicCount())
+	}
 	if _, err := backup.Restore(context.Background(), s, b, supported, "restore-2", 100); !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("a store with the cluster's metadata: %v", err)
 	}

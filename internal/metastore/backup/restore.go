@@ -115,7 +115,7 @@ func paused(kv meta.KV, s *Summary) []byte {
 
 // Restore writes a backup into a store that knows nothing of the cluster. at is
 // the present time, id fresh. Stopped half-way it leaves no cluster record, and may be
-// repeated on an empty store.
+// repeated.
 func Restore(ctx context.Context, store metastore.Store, b *Backup, supported meta.Features, id string, at types.Millis) (Summary, error) {
 	if why := supported.Refuses(b.Levels); why != "" {
 		return Summary{}, errors.New(why)
@@ -125,14 +125,19 @@ func Restore(ctx context.Context, store metastore.Store, b *Backup, supported me
 	if err != nil {
 		return Summary{}, err
 	}
-	if len(there) > 0 {
-		return Summary{}, fmt.Errorf("%w: it holds %d keys of cluster %s", ErrNotEmpty, len(there), b.ClusterID)
+	before := make(map[string]meta.Revision)
+	for _, kv := range there {
+		if kv.Key == keys.Cluster() {
+			return Summary{}, fmt.Errorf("%w: it holds cluster %s, with %d keys; to put a backup in its place, stop all nodes and delete them first (etcdctl del --prefix %s)",
+				ErrNotEmpty, b.ClusterID, len(there), keys.Root())
+		}
+		before[kv.Key] = kv.ModRevision // what a restore left that stopped half-way
 	}
 	kvs, s, err := Mark(b.ClusterID, b.KVs, meta.Restore{ID: id, Revision: b.Revision, TakenAt: b.TakenAt, At: at})
 	if err != nil {
 		return s, err
 	}
-	return s, write(ctx, store, keys, kvs, nil)
+	return s, write(ctx, store, keys, kvs, before)
 }
 
 // Recover marks metadata that went back in time by other means than Restore, in

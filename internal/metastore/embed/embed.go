@@ -124,6 +124,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	switch {
+	case exists(filepath.Join(o.Dir, restoringFolder)):
+		err = errHalfRestored(o.Dir)
 	case s.place != nil && o.sameScheme(s.place) != nil:
 		err = o.sameScheme(s.place)
 	case s.place != nil && s.place.Voter:

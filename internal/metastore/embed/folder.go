@@ -115,12 +115,16 @@ func writeFile(dir, name string, data []byte) error {
 	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		return folderError(dir, err)
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return folderError(dir, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	if err := syncFolder(dir); err != nil {
 		return folderError(dir, err)
 	}
 	return nil
+}
+
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

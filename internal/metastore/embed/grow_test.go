@@ -228,11 +228,21 @@ func TestReset(t *testing.T) {
 	g.start("b", "a")
 	g.voters("a", 2)
 	g.put("b", "/kept", "1")
-	g.stop("b")
 	g.stop("a")
 	o := embed.Options{Dir: g.dirs["a"], Name: "a", UnsafeNoSync: true}
-	if err := embed.Reset(within(t), o); err != nil {
-		t.Fatal(err)
+	never := func(context.Context, metastore.Store) error { return errors.New("it was asked") }
+	if err := embed.Reset(within(t), o, never); err == nil || !strings.Contains(err.Error(), "stop all nodes first") {
+		t.Errorf("a reset while another member answers: %v", err)
+	}
+	g.stop("b")
+	settled := false
+	settle := func(ctx context.Context, s metastore.Store) error {
+		kv, _, err := s.Get(ctx, "/kept")
+		settled = string(kv.Value) == "1"
+		return err
+	}
+	if err := embed.Reset(within(t), o, settle); err != nil || !settled {
+		t.Fatalf("settled %v, %v", settled, err)
 	}
 	g.start("a", "")
 	g.want("a", "/kept", "1")
@@ -242,7 +252,7 @@ func TestReset(t *testing.T) {
 	}
 	g.start("c", "a")
 	g.voters("a", 2)
-	if err := embed.Reset(within(t), embed.Options{Dir: t.TempDir(), Name: "x"}); err == nil || !strings.Contains(err.Error(), "no metadata member") {
+	if err := embed.Reset(within(t), embed.Options{Dir: t.TempDir(), Name: "x"}, settle); err == nil || !strings.Contains(err.Error(), "no metadata member") {
 		t.Errorf("an empty folder: %v", err)
 	}
 }

@@ -50,7 +50,7 @@ func (s *Server) askToJoin(ctx context.Context) error {
 	if s.o.Join == nil {
 		return fmt.Errorf("metadata folder %s: this node began to join a cluster and was not taken in; start it with --join, or move the folder away", s.o.Dir)
 	}
-	r := member.JoinRequest{Name: s.place.Name, PeerURL: s.peerURL(), Probe: true}
+	r := member.JoinRequest{Name: s.place.Name, PeerURL: s.peerURL(), ClientURL: s.clientURL(), Probe: true}
 	answer, err := s.o.Join(ctx, r)
 	if err != nil {
 		return err
@@ -70,6 +70,12 @@ func (s *Server) askToJoin(ctx context.Context) error {
 // peerURL is where the other members reach this one.
 func (s *Server) peerURL() string {
 	u := s.o.url(s.place.advertised(s.place.Peer))
+	return u.String()
+}
+
+// clientURL is where others ask this one.
+func (s *Server) clientURL() string {
+	u := s.o.url(s.place.advertised(s.place.Client))
 	return u.String()
 }
 
@@ -286,17 +292,22 @@ func (s *Server) noteEndpoints() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	endpoints := endpointsOf(all)
+	if s.keepEndpoints(endpointsOf(all)) && !s.place.Voter {
+		now.SetEndpoints(s.place.Endpoints)
+	}
+}
+
+// keepEndpoints writes the members' addresses into the folder, if they are others than before. The caller holds mu.
+func (s *Server) keepEndpoints(endpoints []string) bool {
+	endpoints = slices.DeleteFunc(endpoints, func(e string) bool { return e == "" })
 	if s.place == nil || len(endpoints) == 0 || slices.Equal(endpoints, s.place.Endpoints) {
-		return
+		return false
 	}
 	s.place.Endpoints = endpoints
 	if err := s.place.write(s.o.Dir); err != nil {
 		s.o.Logger.Warn("metadata: the members' addresses can't be kept", "err", err)
 	}
-	if !s.place.Voter {
-		now.SetEndpoints(endpoints)
-	}
+	return true
 }
 
 // endpointsOf lists the client addresses of the voters.
@@ -409,6 +420,7 @@ func (s *Server) admit(ctx context.Context, r member.JoinRequest) (member.JoinAn
 			return member.JoinAnswer{}, err
 		}
 		known = true
+		s.keepEndpoints(append(endpointsOf(all), r.ClientURL))
 	}
 	answer := member.JoinAnswer{Voter: known, Endpoints: endpointsOf(all)}
 	for _, m := range all {
@@ -470,3 +482,6 @@ func (s *Server) RemoveMember(ctx context.Context, id string) error {
 	}
 	return now.Remove(ctx, n)
 }
+
+// VotersMax is how many members there may be.
+func (s *Server) VotersMax() int { return VotersMax }

@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"tidemark/internal/metastore"
 )
 
 // Reset makes the member of a stopped node the only one of its cluster, with the
 // metadata that it has: the way out when a quorum is lost for good. What the
 // other members had committed and this one had not yet received is lost, and the
-// others must never be started again on their folders.
-func Reset(ctx context.Context, o Options) error {
+// others must never be started again on their folders. settle is given the store before
+// anybody else, to say so in it.
+func Reset(ctx context.Context, o Options, settle func(context.Context, metastore.Store) error) error {
+	o = o.withDefaults()
 	if !exists(filepath.Join(o.Dir, etcdFolder)) {
-		return fmt.Errorf("%s holds no metadata member; name the folder of a node that was one", o.Dir)
+		return errNoMember(o.Dir)
 	}
 	p, err := readPlace(o.Dir)
 	if err != nil {
@@ -22,12 +26,16 @@ func Reset(ctx context.Context, o Options) error {
 	if p == nil {
 		return fmt.Errorf("%s holds a lone member: there is nothing to reset", o.Dir)
 	}
+	if err := refuseAlive(ctx, o, p); err != nil {
+		return err
+	}
 	o.Join = nil
+	p.TLS = o.TLS != nil // it is the only one: nobody knows it otherwise
 	lock, err := openFolder(o.Dir, o.Name)
 	if err != nil {
 		return err
 	}
-	s := &Server{o: o.withDefaults(), lock: lock, store: newSwitched(), failed: make(chan error, 1), place: p}
+	s := &Server{o: o, lock: lock, store: newSwitched(), failed: make(chan error, 1), place: p}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	cfg := config(s.o, p)
 	cfg.ForceNewCluster = true
@@ -36,8 +44,11 @@ func Reset(ctx context.Context, o Options) error {
 		err = s.awaitReady(ctx, s.etcd)
 	}
 	if err == nil {
-		clientURL := s.o.url(p.advertised(p.Client))
-		p.Joined, p.Members, p.Endpoints = true, nil, []string{clientURL.String()}
+		store := s.own()
+		err = errors.Join(settle(ctx, store), store.Close())
+	}
+	if err == nil {
+		p.Joined, p.Members, p.Endpoints = true, nil, []string{s.clientURL()}
 		err = p.write(o.Dir)
 	}
 	return errors.Join(err, s.Close())
