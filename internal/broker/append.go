@@ -189,8 +189,11 @@ func (p *Partition) settle(hw types.Offset) {
 	p.release(n, err)
 }
 
-// abandon answers all waiting appends with an error.
-func (p *Partition) abandon(err error) { p.release(len(p.waiting), err) }
+// abandon answers all waiting appends and deletions with an error.
+func (p *Partition) abandon(err error) {
+	p.release(len(p.waiting), err)
+	p.abandonDeletes(err)
+}
 
 func (p *Partition) release(n int, err error) {
 	for _, op := range p.waiting[:n] {

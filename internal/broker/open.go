@@ -129,8 +129,9 @@ func (p *Partition) close() error {
 	}
 	p.endFlush()
 	p.unfollow()
-	p.serving.Store(&serving{err: errNotLeader("the broker is shutting down"), epoch: types.NoLeaderEpoch})
-	p.abandon(errNotLeader("the broker is shutting down"))
+	closing := errNotLeader("the broker is shutting down")
+	p.serving.Store(&serving{err: closing, readErr: closing, epoch: types.NoLeaderEpoch, leader: types.NoBroker})
+	p.abandon(closing)
 	p.moved.fire()
 	l := p.log
 	p.log, p.deleted = nil, true

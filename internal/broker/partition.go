@@ -88,6 +88,7 @@ type Partition struct {
 	offline    error
 	deleted    bool
 	waiting    []*appendOp // acks=all appends that wait for the high watermark, by offset
+	deletes    []*deleteOp // deletions that wait for the in-sync replicas
 	commitDue  bool        // in the shard's dirty list
 	flush      *flushing   // the sync under way
 	flushAgain bool        // records came that need another one

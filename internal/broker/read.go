@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"errors"
 
 	"tidemark/internal/broker/api"
@@ -214,31 +213,4 @@ func (p *Partition) LastEpoch(current types.LeaderEpoch) (types.LeaderEpoch, err
 	r := replicaLog(s.log.View())
 	last, _ := r.LastEpoch()
 	return last, nil
-}
-
-// DeleteRecords implements api.Partition.
-func (p *Partition) DeleteRecords(ctx context.Context, before types.Offset) (types.Offset, error) {
-	start := types.NoOffset
-	err := p.Do(ctx, func(o *Owned) error {
-		s := p.serving.Load()
-		if err := s.mayAppend(p.tp, api.AppendRequest{Acks: 1, LeaderEpoch: types.NoLeaderEpoch}); err != nil {
-			return err
-		}
-		if !s.deletes {
-			return wire.Errorf(wire.ErrPolicyViolation, "Records of %s can't be deleted: cleanup.policy has no delete.", p.tp)
-		}
-		if before == types.NoOffset {
-			before = o.Log().View().HighWatermark
-		}
-		at, err := o.Log().DeleteRecords(before)
-		if errors.Is(err, log.ErrOutOfRange) {
-			return wire.ErrOffsetOutOfRange
-		}
-		if err != nil {
-			return p.storageFault(err)
-		}
-		start = at
-		return nil
-	})
-	return start, err
 }

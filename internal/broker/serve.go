@@ -147,6 +147,7 @@ func (p *Partition) refresh() {
 	republished := p.publish()
 	p.asks.Store(p.attention())
 	p.settle(v.HighWatermark)
+	p.settleDeletes()
 	if republished || v.HighWatermark != p.view.HighWatermark || v.LastStable != p.view.LastStable || v.LogStart != p.view.LogStart || v.LogEnd != p.view.LogEnd {
 		p.view = v
 		p.moved.fire()

@@ -3,11 +3,13 @@ package source
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // FetchPartition is what a session asks of one partition.
@@ -103,6 +105,10 @@ type Session struct {
 	// replica is nil for a consumer's session.
 	replica *Replica
 	said    types.BrokerEpoch // the replica's registration, as the session's last request named it
+
+	// asking is the session id and, in the lower half, the epoch of the request
+	// under way, 0 if there is none that could be woken.
+	asking atomic.Int64
 
 	id    int32
 	epoch int32 // 0: the next request is full and opens a session
@@ -237,6 +243,24 @@ func (s *Session) Fetch(ctx context.Context, lim FetchLimits) (*FetchAnswer, err
 	}
 }
 
+// Wake asks the broker to answer the fetch that waits there, if there is one and
+// the broker is one of ours. Unlike the other methods it may be called from any goroutine, beside Fetch.
+func (s *Session) Wake(ctx context.Context) error {
+	asking := s.asking.Load()
+	if asking == 0 {
+		return nil
+	}
+	cn, err := s.c.brokerConn(ctx, s.broker, purposeRequests)
+	if err != nil {
+		return err
+	}
+	if _, offered := cn.versions[int16(wire.KeyWakeFetch)]; !offered {
+		return nil
+	}
+	_, err = cn.ask(ctx, &wire.WakeFetchRequest{SessionID: int32(asking >> 32), SessionEpoch: int32(asking)})
+	return err
+}
+
 func (s *Session) brokerName() string {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -259,6 +283,10 @@ func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer,
 		version = min(version, 12)
 	}
 	req, asked := s.request(version, lim)
+	if s.epoch > 0 {
+		s.asking.Store(int64(s.id)<<32 | int64(s.epoch))
+		defer s.asking.Store(0)
+	}
 	kr, f, err := cn.roundTrip(ctx, req, s.c.cfg.RequestTimeout+lim.MaxWait, int(lim.MaxBytes)+fetchBytesOver, s.budget)
 	if err != nil {
 		return nil, 0, err

@@ -32,6 +32,7 @@ var apis = []apiRange{
 	{32, "DescribeConfigs", 0, 4, false},
 	{36, "SaslAuthenticate", 0, 2, false},
 	{int16(wire.KeyDescribeLineage), "DescribeLineage", 0, 0, false},
+	{int16(wire.KeyWakeFetch), "WakeFetch", 0, 0, false},
 }
 
 // versionTable holds what a broker offers, by API key.

@@ -59,15 +59,22 @@ func OwnAPIs() []API { return ownAPIs[:] }
 
 var ownAPIs = [...]API{
 	{Key: KeyDescribeLineage, Name: "DescribeLineage", Min: 0, Max: 0, FlexibleFrom: 0},
+	{Key: KeyWakeFetch, Name: "WakeFetch", Min: 0, Max: 0, FlexibleFrom: 0},
 }
 
 // KeyDescribeLineage is the first API key of our own.
 const KeyDescribeLineage Key = 32000
 
+// KeyWakeFetch is used between the brokers of one cluster.
+const KeyWakeFetch Key = 32010
+
 // NewRequest makes an empty request of a key, nil if nobody knows its messages.
 func NewRequest(k Key) kmsg.Request {
 	if k == KeyDescribeLineage {
 		return &LineageRequest{}
+	}
+	if k == KeyWakeFetch {
+		return &WakeFetchRequest{}
 	}
 	return kmsg.RequestForKey(int16(k))
 }

@@ -139,7 +139,7 @@ func TestLineageFrame(t *testing.T) {
 	if h := hex.EncodeToString(answer); h != "00000009"+"00000009"+"00"+"0000"+"01"+"00" {
 		t.Errorf("answer %s", h)
 	}
-	if slices.ContainsFunc(APIs(), func(a API) bool { return a.Key >= 32000 }) || len(OwnAPIs()) != 1 {
+	if slices.ContainsFunc(APIs(), func(a API) bool { return a.Key >= 32000 }) || len(OwnAPIs()) != 2 {
 		t.Errorf("own APIs %+v stand among Kafka's", OwnAPIs())
 	}
 }
@@ -168,4 +168,20 @@ func FuzzLineage(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestWakeFetchMessages(t *testing.T) {
+	in := &WakeFetchRequest{SessionID: 7, SessionEpoch: 1 << 30}
+	var got WakeFetchRequest
+	if err := got.ReadFrom(in.AppendTo(nil)); err != nil || got != *in {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := got.ReadFrom([]byte{0, 0, 0, 7, 0}); err == nil {
+		t.Error("half a message is read")
+	}
+	out := &WakeFetchResponse{ErrorCode: ErrNotController}
+	var back WakeFetchResponse
+	if err := back.ReadFrom(out.AppendTo(nil)); err != nil || back != *out {
+		t.Errorf("%+v, %v", back, err)
+	}
 }

@@ -28,6 +28,8 @@ import (
 //   - Records go from file to socket: the answer holds pieces of segment files.
 //   - Fetch sessions (KIP-227): see fetch_session.go. In a session only what
 //     changed is looked at and answered.
+//   - A follower's session is answered soon when a high watermark or a log start
+//     moves, too, and at once when the follower says so (WakeFetch).
 //   - A replica reads up to the log end; its fetch, unless answered with an error or
 //     a divergence, proves its position (R14).
 //   - No records are ever given to a replica that isn't assigned to the partition.
@@ -76,6 +78,7 @@ type fetchCall struct {
 	touched []*fetchPart
 	bytes   int
 	urgent  bool // an error or a divergence: answer now
+	news    bool // a follower's session has something to say beside records: answer soon
 }
 
 func (c *Call) newFetch(in *kmsg.FetchRequest) *fetchCall {
@@ -143,6 +146,7 @@ func (f *fetchCall) look(p *fetchPart) {
 	if p.res.HasDiverging || p.preferred != types.NoBroker {
 		f.urgent = true
 	}
+	f.news = f.news || f.replica != types.NoBroker && f.session != nil && p.changed()
 	f.bytes += p.res.Bytes
 }
 

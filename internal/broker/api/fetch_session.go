@@ -49,6 +49,9 @@ type fetchSession struct {
 	turn      sync.Mutex // guards the following; never held across busy
 	waiting   int        // requests that wait for busy
 	interrupt chan struct{}
+	// at is the epoch of the request at work, or the last one; woken is the one
+	// that must not wait (WakeFetch).
+	at, woken int32
 
 	// The following are guarded by busy.
 	epoch  int32
@@ -88,6 +91,9 @@ func (c *Call) openFetch(in *kmsg.FetchRequest) (*fetchCall, wire.ErrCode) {
 		f.takeParts()
 		if in.Version >= 7 && in.SessionEpoch == sessionEpochNew && len(f.parts) > 0 {
 			c.startSession(f)
+			if f.session != nil && f.replica != types.NoBroker {
+				f.deadline = time.Time{} // a follower's first answer tells it where it stands
+			}
 		}
 		return f, wire.None
 	}
@@ -157,6 +163,7 @@ func (c *Call) resumeSession(f *fetchCall) (*fetchCall, wire.ErrCode) {
 		s.release()
 		return nil, code
 	}
+	s.begin(in.SessionEpoch)
 	if s.epoch++; s.epoch < 0 {
 		s.epoch = 1
 	}
@@ -185,6 +192,24 @@ func (s *fetchSession) acquire() {
 	s.waiting--
 	s.interrupt = make(chan struct{})
 	if s.waiting > 0 {
+		s.interruptLocked()
+	}
+}
+
+// begin notes the epoch of the request at work, which may have been woken already.
+func (s *fetchSession) begin(epoch int32) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.at = epoch; s.woken == epoch {
+		s.interruptLocked()
+	}
+}
+
+// wake has the request of an epoch answer, now or when it comes.
+func (s *fetchSession) wake(epoch int32) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.woken = epoch; s.at == epoch {
 		s.interruptLocked()
 	}
 }
@@ -293,6 +318,13 @@ func (sc *sessionCache) use(id int32) *fetchSession {
 		sc.order.MoveToBack(s.place)
 	}
 	return s
+}
+
+// find finds a session without using it.
+func (sc *sessionCache) find(id int32) *fetchSession {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return sc.byID[id]
 }
 
 // add gives the session an id and a slot; false if there is none.

@@ -283,3 +283,43 @@ func TestSessionRequestEndsTheOneBefore(t *testing.T) {
 		t.Errorf("answered %v", wire.ErrCode(out.ErrorCode))
 	}
 }
+
+// TestWakeFetch: a fetch that waits in a session is answered when its epoch is
+// woken, before or after it has come; another epoch's is not.
+func TestWakeFetch(t *testing.T) {
+	w := newWorld(t)
+	w.topic("t", topicOptions{})
+	open := fetchOf(whole(0))
+	open.SessionEpoch = 0
+	id := ask[*kmsg.FetchResponse](w, open, 12).SessionID
+	fetch := func(epoch int32, wait time.Duration) <-chan time.Duration {
+		in := fetchOf()
+		in.SessionID, in.SessionEpoch, in.MinBytes, in.MaxWaitMillis = id, epoch, 1, int32(wait/time.Millisecond)
+		took := make(chan time.Duration, 1)
+		go func() {
+			from := time.Now()
+			if out := ask[*kmsg.FetchResponse](w, in, 12); out.ErrorCode != 0 {
+				t.Errorf("epoch %d: %v", epoch, wire.ErrCode(out.ErrorCode))
+			}
+			took <- time.Since(from)
+		}()
+		return took
+	}
+	wake := func(epoch int32) {
+		ask[*wire.WakeFetchResponse](w, &wire.WakeFetchRequest{SessionID: id, SessionEpoch: epoch}, 0)
+	}
+	ask[*wire.WakeFetchResponse](w, &wire.WakeFetchRequest{SessionID: id + 1, SessionEpoch: 1}, 0)
+	wake(1)
+	if d := <-fetch(1, time.Hour); d > time.Minute {
+		t.Errorf("woken before it came: %v", d)
+	}
+	took := fetch(2, time.Hour)
+	await.True(t, "the fetch is at work", func() bool { s := w.server.sessions.find(id); s.turn.Lock(); defer s.turn.Unlock(); return s.at == 2 })
+	wake(2)
+	if d := <-took; d > time.Minute {
+		t.Errorf("woken while it waited: %v", d)
+	}
+	if d := <-fetch(3, 300*time.Millisecond); d < 200*time.Millisecond {
+		t.Errorf("nobody woke the third: %v", d)
+	}
+}

@@ -79,6 +79,8 @@ func kmsgBody(key wire.Key, version int16) []byte {
 		in = metadataOf("t", "x")
 	case wire.KeyDescribeLineage:
 		in = &wire.LineageRequest{Topics: []wire.LineageRequestTopic{{ID: topicIDOf("t"), Partitions: []int32{0, 1}}}}
+	case wire.KeyWakeFetch:
+		in = &wire.WakeFetchRequest{SessionID: 1, SessionEpoch: 1}
 	default:
 		in = kmsg.RequestForKey(int16(key))
 	}

@@ -7,5 +7,6 @@ import "tidemark/internal/wire"
 func ownAPIs() []entry {
 	return []entry{
 		on(wire.KeyDescribeLineage, (*Call).describeLineage),
+		on(wire.KeyWakeFetch, (*Call).wakeFetch),
 	}
 }

@@ -23,6 +23,8 @@ type fetcher struct {
 	mu sync.Mutex // guards the following
 	// pending are the newest wishes since the last round; nil: none any more.
 	pending map[types.TopicPartition]*Want
+	// asking: a fetch is on its way without what is pending since; nudged: its leader was asked to hurry.
+	asking, nudged bool
 
 	// The rest belongs to the loop.
 
@@ -62,8 +64,39 @@ func (f *fetcher) brokerEpoch() types.BrokerEpoch {
 func (f *fetcher) put(tp types.TopicPartition, w *Want) {
 	f.mu.Lock()
 	f.pending[tp] = w
+	hurry := w != nil && !w.Later && f.asking && !f.nudged
+	f.nudged = f.nudged || hurry
 	f.mu.Unlock()
+	if hurry {
+		f.f.nudge(f.nudge)
+	}
 	f.wakeUp()
+}
+
+// nudge ends the wait of the fetch under way, so that the next one holds what is
+// wanted since. A leader that can't be asked answers after its longest wait.
+func (f *fetcher) nudge() {
+	s, ok := f.session.(Waker)
+	if !ok {
+		return
+	}
+	if err := s.Wake(f.f.ctx); err != nil && f.f.ctx.Err() == nil {
+		f.f.o.Logger.Debug("a waiting fetch could not be ended", "leader", f.leader, "err", err)
+	}
+}
+
+// begin marks that a fetch is on its way; false if something is wanted that it doesn't hold.
+func (f *fetcher) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asking, f.nudged = len(f.pending) == 0, false
+	return f.asking
+}
+
+func (f *fetcher) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asking = false
 }
 
 func (f *fetcher) wakeUp() {
@@ -80,7 +113,7 @@ func (f *fetcher) loop() {
 			f.pause(due)
 			continue
 		}
-		f.round()
+		f.round(due)
 	}
 }
 
@@ -188,8 +221,8 @@ func (w *wanted) ask() source.FetchPartition {
 	}
 }
 
-// round is one fetch and the work on its answer.
-func (f *fetcher) round() {
+// round is one fetch and the work on its answer. What was put off until due ends its wait.
+func (f *fetcher) round(due time.Time) {
 	peer, ok := f.f.o.Node.Peer(f.leader)
 	if !ok {
 		f.fails++
@@ -197,7 +230,20 @@ func (f *fetcher) round() {
 		return
 	}
 	f.f.o.Client.SetBroker(peer)
+	if !f.begin() {
+		return
+	}
+	ended := make(chan struct{})
+	if !due.IsZero() {
+		f.f.nudge(func() {
+			if over, err := clock.Wait(f.f.ctx, max(due.Sub(clock.Now(f.f.ctx)), 0), ended); !over && err == nil {
+				f.nudge()
+			}
+		})
+	}
 	a, err := f.session.Fetch(f.f.ctx, f.f.o.Limits)
+	close(ended)
+	f.end()
 	if err != nil {
 		if f.f.ctx.Err() != nil {
 			return

@@ -96,6 +96,11 @@ type Session interface {
 	Fetch(ctx context.Context, lim source.FetchLimits) (*source.FetchAnswer, error)
 }
 
+// Waker is a Session whose fetch can be made to end early, from any goroutine.
+type Waker interface {
+	Wake(ctx context.Context) error
+}
+
 // Connect gives the connections of a client.
 func Connect(c *source.Client) Client { return connected{c} }
 
@@ -163,6 +168,15 @@ func (f *Fetchers) of(leader types.BrokerID) *fetcher {
 		clock.Go(f.ctx, &f.work, one.loop)
 	}
 	return one
+}
+
+// nudge runs what ends the wait of a fetch at its leader, beside the fetcher's loop.
+func (f *Fetchers) nudge(how func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byLeader != nil {
+		clock.Go(f.ctx, &f.work, how)
+	}
 }
 
 // Wake has the fetchers try at once what they wait with: the metadata has news.
