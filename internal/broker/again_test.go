@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"tidemark/internal/config"
@@ -11,6 +12,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
+	"tidemark/internal/vfs"
 	"tidemark/internal/vfs/faultfs"
 	"tidemark/internal/wire"
 )
@@ -44,6 +46,38 @@ func TestALeaderIsPreparedAgain(t *testing.T) {
 	epoch, _ := p.LeaderEpoch()
 	if last, _ := p.Log().View().History.Latest(); last.Epoch != epoch || last.Start != 1 {
 		t.Errorf("history ends with %v in leader epoch %d", last, epoch)
+	}
+}
+
+// TestAFullDiskDelaysOpening: a partition that finds no room when its log is
+// opened waits for it, as a node does that is started again on a full disk; it
+// took it for good for a disk that is broken.
+func TestAFullDiskDelaysOpening(t *testing.T) {
+	w := newWorld(t, "log.flush.acks=true")
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	if _, err := appendTo(t, mustPartition(t, b, "a", 0), -1, "x"); err != nil {
+		t.Fatal(err)
+	}
+	crashed := w.with()
+	faults := faultfs.New(w.fs.(*vfs.Mem).CrashClone(vfs.CrashConfig{}))
+	closeNode(t, b)
+	if err := faults.Remove("/data/a-0/partition.metadata"); err != nil { // so that opening has something to write
+		t.Fatal(err)
+	}
+	crashed.fs = faults
+	full := faults.Inject(faultfs.Rule{Kinds: faultfs.Create | faultfs.Write, Pattern: "/*/a-0/*", Err: syscall.ENOSPC})
+	b = crashed.open()
+	p := mustPartition(t, b, "a", 0)
+	eventually(t, "opening was tried again", func() bool { return full.Fired() > 3 })
+	if _, err := appendTo(t, p, 1, "y"); err == nil || p.dir.failure() != nil {
+		t.Fatalf("append to a partition that isn't open: %v, dir %v", err, p.dir.failure())
+	}
+	wantCode(t, "work on a partition that isn't open", p.Do(testContext(t), func(*Owned) error { return nil }), wire.ErrNotLeaderOrFollower)
+	full.Remove()
+	eventually(t, "the partition is served", func() bool { _, err := p.LeaderEpoch(); return err == nil })
+	if o := mustAppend(t, p, "z"); o != 1 {
+		t.Errorf("offset %d after the disk had room again", o)
 	}
 }
 

@@ -128,10 +128,7 @@ func (b *Broker) showPartition(image *meta.Image, e *meta.Partition) {
 	}
 	rec, rev, leading := e.Record, e.ModRevision, b.leads(image, e.Record)
 	topic := b.cfg.Topic(t.Record.Configs)
-	b.tell(p, func() {
-		p.open(topic)
-		p.shown(rec, rev, topic, leading)
-	})
+	b.tell(p, func() { p.show(rec, rev, topic, leading) })
 }
 
 // tell queues work for a partition's owner; a broker that closes drops it.

@@ -80,10 +80,7 @@ func NewInline(o InlineOptions) *Inline {
 // Show tells the partition what the image says of it, as showPartition does, and
 // opens its log first if need be.
 func (i *Inline) Show(rec *meta.PartitionRecord, rev meta.Revision, topic config.Topic, leading bool) {
-	_ = i.p.shard.send(context.Background(), event{p: i.p, f: func() { // an inline shard takes everything
-		i.p.open(topic)
-		i.p.shown(rec, rev, topic, leading)
-	}})
+	_ = i.p.shard.send(context.Background(), event{p: i.p, f: func() { i.p.show(rec, rev, topic, leading) }}) // an inline shard takes everything
 }
 
 // PrepareAgain is what the node's chore of that name does for the partition.

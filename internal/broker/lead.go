@@ -146,6 +146,10 @@ func (p *Partition) attention() int32 {
 // tickISR proposes an ISR without those who are late, or with one who has caught
 // up (R15). It runs on the shard, by the clock.
 func (p *Partition) tickISR() {
+	if p.showAgain != nil {
+		p.showAgain()
+		return
+	}
 	if p.followFault {
 		p.follow()
 	}

@@ -7,21 +7,40 @@ import (
 
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
 )
 
+// show opens the partition if need be and shows it what the image says of it. On
+// a full disk nothing of that is lost: the clock tries again (tickISR), with what was shown last.
+func (p *Partition) show(rec *meta.PartitionRecord, rev meta.Revision, topic config.Topic, leading bool) {
+	first := p.showAgain == nil
+	p.showAgain = nil
+	err := p.open(topic)
+	if err == nil {
+		p.shown(rec, rev, topic, leading)
+		return
+	}
+	p.showAgain = func() { p.show(rec, rev, topic, leading) }
+	p.asks.Store(pressing)
+	if first {
+		p.env.logger.Error("partition can't be opened; trying again when there is room", "partition", p.tp.String(), "err", err)
+	}
+}
+
 // open opens the partition's log if it isn't open yet. It runs on the shard, so
 // that as many logs open at a time as there are shards. A write or sync that
-// fails takes the log dir offline (DESIGN §3), anything else this partition alone.
-func (p *Partition) open(topic config.Topic) {
+// fails takes the log dir offline (DESIGN §3), anything else this partition alone;
+// a disk without room is waited for, and is the only error that it gives.
+func (p *Partition) open(topic config.Topic) error {
 	if p.log != nil || p.offline != nil || p.deleted {
-		return
+		return nil
 	}
 	if cause := p.dir.failure(); cause != nil {
 		p.goOffline(cause)
-		return
+		return nil
 	}
 	defer p.dir.admit()()
 	p.topic = topic
@@ -38,13 +57,18 @@ func (p *Partition) open(topic config.Topic) {
 			l, rec, err = log.Open(p.logOptions(topic))
 		}
 	}
-	if err != nil {
+	switch {
+	case vfs.IsNoSpace(err):
+		return err
+	case err != nil:
+		p.env.logger.Error("partition can't be opened", "partition", p.tp.String(), "err", err)
 		p.goOffline(err)
-		return
+		return nil
 	}
 	p.log = l
 	p.dir.checkpoints.Attach(l)
 	p.tellRecovery(rec)
+	return nil
 }
 
 // admit waits until this dir may open one more log: while the dir recovers from

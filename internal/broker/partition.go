@@ -79,6 +79,7 @@ type Partition struct {
 
 	dir        *logDir
 	log        *log.Log
+	showAgain  func() // what the image said last of a partition whose log waits for room to be opened
 	topic      config.Topic
 	record     *meta.PartitionRecord
 	revision   meta.Revision
@@ -197,6 +198,10 @@ func (p *Partition) Do(ctx context.Context, f func(o *Owned) error) error {
 		}
 		if p.offline != nil {
 			err = p.offline
+			return
+		}
+		if p.log == nil {
+			err = p.serving.Load().err // it waits for room on the disk to be opened
 			return
 		}
 		err = f(&Owned{p: p})
