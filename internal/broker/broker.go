@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	stdnet "net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"tidemark/internal/broker/controller"
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/broker/follow"
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
@@ -62,6 +64,7 @@ type Broker struct {
 	counts  *apiMetrics
 
 	clusterID string
+	process   string // fresh; the incarnations of this process's registrations begin with it
 	dirs      []*logDir
 	lost      []*logDir // of the configuration's, those that could not be used at the start
 	loading   bool      // the partitions of the first image are being made
@@ -138,7 +141,7 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &Broker{
 		cfg: cfg, opts: opts, logger: opts.Logger, fs: opts.FS, metrics: metrics(),
-		ctx: ctx, cancel: cancel, started: clock.Now(ctx), done: make(chan struct{}),
+		ctx: ctx, cancel: cancel, started: clock.Now(ctx), done: make(chan struct{}), process: ids.Fresh(),
 	}
 	b.gate, b.counts = newGate(b.metrics.Requests), newAPIMetrics(b.metrics)
 	b.env = &environment{
@@ -234,7 +237,18 @@ func (b *Broker) Mirrors() *mirror.Mirrors { return b.services.Load().mirrors }
 func (b *Broker) Vault() *vault.Vault { return b.vault }
 
 // BrokerEpoch is this node's present registration; false while there is none.
-func (b *Broker) BrokerEpoch() (types.BrokerEpoch, bool) { return b.Image().BrokerEpoch(b.cfg.NodeID) }
+//
+// A registration of an earlier process, which the image may show until its lease
+// ends, is not this one's: what that process knew and held may be gone (R10).
+func (b *Broker) BrokerEpoch() (types.BrokerEpoch, bool) { return b.ownEpoch(b.Image()) }
+
+func (b *Broker) ownEpoch(image *meta.Image) (types.BrokerEpoch, bool) {
+	e, ok := image.Broker(b.cfg.NodeID)
+	if !ok || !strings.HasPrefix(e.Record.Incarnation, b.process) && !b.env.rules.KeepsEpoch {
+		return types.NoBrokerEpoch, false
+	}
+	return types.BrokerEpoch(e.CreateRevision), true
+}
 
 // Partition finds a partition that this node holds, served or not.
 func (b *Broker) Partition(id types.TopicID, number int32) (*Partition, bool) {

@@ -30,10 +30,10 @@ func (b *Broker) shutDown(ctx context.Context) error {
 		}
 	}
 	b.ready.Store(false)
-	if b.view != nil && b.services.Load() != nil {
+	if b.view != nil && (b.services.Load() != nil || b.opts.virtual != nil) {
 		b.drain(ctx)
 	}
-	epoch := types.NoBrokerEpoch
+	epoch := b.cleanShutdownEpoch() // what nobody has added to, if this process never registered
 	if b.view != nil {
 		if e, ok := b.BrokerEpoch(); ok {
 			epoch = e

@@ -101,7 +101,7 @@ func (b *Broker) isReplica(r *meta.PartitionRecord) bool {
 
 // leads is R10 without R19: the record names this node in its present registration.
 func (b *Broker) leads(image *meta.Image, r *meta.PartitionRecord) bool {
-	e, ok := image.BrokerEpoch(b.cfg.NodeID)
+	e, ok := b.ownEpoch(image)
 	return r != nil && ok && r.Leader == b.cfg.NodeID && (r.LeaderBrokerEpoch == e || b.env.rules.KeepsEpoch)
 }
 
