@@ -193,3 +193,9 @@ func (b *Broker) partitionsInOrder() iter.Seq[*Partition] {
 	})
 	return slices.Values(list)
 }
+
+// IsFollowing reports whether the partition has a session with a leader of this cluster.
+func (p *Partition) IsFollowing() bool {
+	_, following := p.follower.Session()
+	return following
+}

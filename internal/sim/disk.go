@@ -47,6 +47,7 @@ type disk struct {
 	failKinds diskOp
 	failLate  bool
 	failed    func(op diskOp, name string)
+	locks     []io.Closer // what the process holds; its end frees them
 }
 
 func newDisk(mem *vfs.Mem) *disk { return &disk{mem: mem, crashIn: -1, failIn: -1} }
@@ -159,7 +160,20 @@ func (d *disk) SyncDir(dir string) error {
 }
 
 // Lock implements vfs.FS.
-func (d *disk) Lock(name string) (io.Closer, error) { return d.mem.Lock(name) }
+func (d *disk) Lock(name string) (io.Closer, error) {
+	l, err := d.mem.Lock(name)
+	if err == nil {
+		d.locks = append(d.locks, l)
+	}
+	return l, err
+}
+
+// unlock frees what the process held.
+func (d *disk) unlock() {
+	for _, l := range d.locks {
+		_ = l.Close() // it may be free already
+	}
+}
 
 // FreeBytes implements vfs.FS.
 func (d *disk) FreeBytes(dir string) (int64, error) { return d.mem.FreeBytes(dir) }

@@ -27,6 +27,9 @@ type Mutation struct {
 	// Profile is where the mutation is looked for, and adjust what its runs need.
 	Profile string
 	adjust  func(*Options)
+
+	// Cluster is what is switched off in the system of brokers; nil for the mirror's mutations.
+	Cluster *clusterMutation
 }
 
 // Mutations are all that there are, in the order of their names.
@@ -52,6 +55,7 @@ func Mutations() []*Mutation {
 			Mirror: mirror.Rules{Core: core.Rules{NoRounds: true}}},
 		{Name: "promote-again", Rule: "R23: a late retry promotes once more", Finds: []string{"PromotedOnce"}, PromoteAgain: true, adjust: with("failover", 1.5)},
 	}
+	list = append(list, clusterMutations()...)
 	slices.SortFunc(list, func(a, b *Mutation) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }

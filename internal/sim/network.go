@@ -5,15 +5,18 @@ import "time"
 // network carries messages between named nodes: late, out of order, twice or not at all.
 type network struct {
 	k    *kernel
-	o    *Options
+	o    *Messages
 	calm bool // the liveness phase: nothing is lost, delays are short
 	// cut says which directions are cut now: cut[{from, to}] counts the cuts in force.
 	cut map[direction]int
 }
 
+// Messages are the probabilities of what happens to a message.
+type Messages struct{ SlowMessage, DropMessage, DuplicateMessage float64 }
+
 type direction struct{ from, to string }
 
-func newNetwork(k *kernel, o *Options) *network {
+func newNetwork(k *kernel, o *Messages) *network {
 	return &network{k: k, o: o, cut: map[direction]int{}}
 }
 

@@ -15,7 +15,8 @@ type Options struct {
 	Calm       time.Duration // bound of the liveness phase
 
 	// Network: probabilities per message.
-	SlowMessage, DropMessage, DuplicateMessage, CorruptAnswer float64
+	Messages
+	CorruptAnswer float64
 	// The source: probabilities of a slow replication, of a deposed leader that doesn't know it.
 	SlowReplica, Zombie float64
 	Compacted           bool // cleanup.policy=compact on both sides
@@ -86,8 +87,9 @@ func Swarm(seed uint64, profile string) (Options, error) {
 	}
 	o := Options{
 		Partitions: 1 + d.IntN(2), Length: d.between(30*time.Second, 3*time.Minute), Calm: 10 * time.Minute,
-		SlowMessage: some(0.6, 0.1), DropMessage: some(0.4, 0.05), DuplicateMessage: some(0.5, 0.2), CorruptAnswer: some(0.2, 0.02),
-		SlowReplica: some(0.7, 0.7), Zombie: some(0.5, 1), Compacted: d.chance(0.3), Transactions: d.chance(0.4),
+		Messages:      Messages{SlowMessage: some(0.6, 0.1), DropMessage: some(0.4, 0.05), DuplicateMessage: some(0.5, 0.2)},
+		CorruptAnswer: some(0.2, 0.02),
+		SlowReplica:   some(0.7, 0.7), Zombie: some(0.5, 1), Compacted: d.chance(0.3), Transactions: d.chance(0.4),
 		FetchBytes: pick(d, 1, 600, 4000, 100_000), SlowWatch: some(0.4, 0.3), TxnFault: some(0.5, 0.3),
 		Headroom: pick(d, int32(0), 1, 8), ContinueOverGap: d.chance(0.5), SegmentBytes: pick(d, int32(600), 2500, 20_000),
 		RetentionBytes: pick(d, int64(-1), -1, -1, 6000), FlushEvery: pick(d, 50*time.Millisecond, 2*time.Second, time.Hour),

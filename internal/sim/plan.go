@@ -13,7 +13,7 @@ import (
 type action struct {
 	number int
 	at     time.Duration
-	kind   *actionKind
+	kind   string
 	dice   dice // its own, so that leaving out another action changes nothing
 }
 
@@ -58,17 +58,17 @@ func init() {
 }
 
 // makePlan draws the plan of a run: each kind comes at random moments of its own stream.
-func makePlan(seed uint64, o *Options) []action {
+func makePlan(seed uint64, kinds []string, rates map[string]float64, length time.Duration) []action {
 	var plan []action
-	for i, kind := range actionKinds {
-		rate := o.Rates[kind.name]
+	for i, kind := range kinds {
+		rate := rates[kind]
 		if rate <= 0 {
 			continue
 		}
 		d := dice{rand.New(rand.NewPCG(seed, 0x706c616e_00+uint64(i)))}
 		for at := time.Duration(0); ; {
 			at += time.Duration(d.ExpFloat64() * float64(time.Minute) / rate)
-			if at >= o.Length {
+			if at >= length {
 				break
 			}
 			own := dice{rand.New(rand.NewPCG(d.Uint64(), seed))}
@@ -83,22 +83,30 @@ func makePlan(seed uint64, o *Options) []action {
 }
 
 // schedule puts the plan's actions on the clock, but for those left out.
-func (w *world) schedule(plan []action, keep func(int) bool) {
+func (k *kernel) schedule(plan []action, keep func(int) bool, do func(kind string, d dice) string) {
 	for _, a := range plan {
 		if !keep(a.number) {
 			continue
 		}
-		w.k.after(a.at, "plan "+a.kind.name, func() {
-			what := a.kind.do(w, a.dice)
-			if what != "" {
-				w.done[a.kind.name]++
-				w.k.note("PLAN", "#%d %s: %s", a.number, a.kind.name, what)
+		k.after(a.at, "plan "+a.kind, func() {
+			if what := do(a.kind, a.dice); what != "" {
+				k.note("PLAN", "#%d %s: %s", a.number, a.kind, what)
 			}
 		})
 	}
 }
 
+// act carries out one action of the plan.
+func (w *world) act(kind string, d dice) string {
+	for _, a := range actionKinds {
+		if a.name == kind {
+			return a.do(w, d)
+		}
+	}
+	return ""
+}
+
 // String is the action's number, moment and kind.
 func (a action) String() string {
-	return fmt.Sprintf("#%d %v %s", a.number, a.at.Round(time.Millisecond), a.kind.name)
+	return fmt.Sprintf("#%d %v %s", a.number, a.at.Round(time.Millisecond), a.kind)
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -14,8 +13,6 @@ import (
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 )
-
-var background = context.Background()
 
 func newMirrored(start string) *meta.MirrorState { return core.NewMirrored(mirrorName, start) }
 

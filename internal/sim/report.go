@@ -10,7 +10,7 @@ import (
 
 // WriteStory prints what happened, one line an event, with the options before and the failure after.
 func (r *Result) WriteStory(w io.Writer) error {
-	head := fmt.Sprintf("seed %d, profile %s\n%s\n\n%s\n", r.Run.Seed, r.Run.Profile, &r.Options, legend)
+	head := fmt.Sprintf("seed %d, profile %s\n%s\n\n%s\n", r.Run.Seed, r.Run.Profile, r.Options, legend)
 	if r.Run.Mutation != "" {
 		m, err := MutationNamed(r.Run.Mutation)
 		if err != nil {

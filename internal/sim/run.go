@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -29,7 +30,7 @@ type Run struct {
 // Result is what a run came to.
 type Result struct {
 	Run     Run
-	Options Options
+	Options fmt.Stringer
 	Failure *Failure // nil: nothing was found
 	Trace   uint64   // hash of all that happened
 	Steps   int
@@ -42,26 +43,26 @@ type Result struct {
 
 // Make makes a run.
 func Make(r Run) (*Result, error) {
-	if r.Profile == "" {
-		r.Profile = "swarm"
-	}
-	o, err := Swarm(r.Seed, r.Profile)
-	if err != nil {
-		return nil, err
-	}
 	m, err := MutationNamed(r.Mutation)
 	if err != nil {
 		return nil, err
 	}
-	if m.adjust != nil {
-		m.adjust(&o)
+	if r.Profile == "" {
+		r.Profile = cmp.Or(m.Profile, "swarm")
 	}
-	var s *story
+	out := &Result{Run: r}
 	if r.Story {
-		s = &story{max: r.StoryLines}
+		out.story = &story{max: r.StoryLines}
 	}
-	out := &Result{Run: r, Options: o, story: s, plan: makePlan(r.Seed, &o)}
-	w := newWorld(r.Seed, &out.Options, m, s)
+	var w system
+	if _, isCluster := clusterProfiles[r.Profile]; isCluster {
+		w, err = out.cluster(m)
+	} else {
+		w, err = out.mirror(m)
+	}
+	if err != nil {
+		return nil, err
+	}
 	keep := func(int) bool { return true }
 	if r.Keep != nil {
 		kept := map[int]bool{}
@@ -70,18 +71,61 @@ func Make(r Run) (*Result, error) {
 		}
 		keep = func(n int) bool { return kept[n] }
 	}
-	w.schedule(out.plan, keep)
+	k := w.kernel()
+	k.schedule(out.plan, keep, w.act)
 	out.Actions = len(out.plan)
-	w.live(r.Steps)
-	out.Failure, out.Trace, out.Steps, out.Virtual, out.Probes = w.k.failure, w.k.trace, w.k.steps, w.k.now, w.k.probes
+	live(w, r.Steps)
+	w.end()
+	out.Failure, out.Trace, out.Steps, out.Virtual, out.Probes = k.failure, k.trace, k.steps, k.now, k.probes
 	return out, nil
 }
 
-// stepsMost bounds a run: an ordinary one has a few thousand steps.
-const stepsMost = 150_000
+// mirror makes a world of a standby and its source.
+func (r *Result) mirror(m *Mutation) (*world, error) {
+	if m.Cluster != nil {
+		return nil, fmt.Errorf("mutation %s is for the profiles of the cluster: %s", m.Name, m.Profile)
+	}
+	o, err := Swarm(r.Run.Seed, r.Run.Profile)
+	if err != nil {
+		return nil, err
+	}
+	if m.adjust != nil {
+		m.adjust(&o)
+	}
+	kinds := make([]string, len(actionKinds))
+	for i, a := range actionKinds {
+		kinds[i] = a.name
+	}
+	r.Options, r.plan = &o, makePlan(r.Run.Seed, kinds, o.Rates, o.Length)
+	return newWorld(r.Run.Seed, &o, m, r.story), nil
+}
+
+// system is a world that runs a plan.
+type system interface {
+	kernel() *kernel
+	act(kind string, d dice) string
+	// bounds gives the length of the phase with faults, the bound of the one
+	// without, and how many steps are too many.
+	bounds() (length, calm time.Duration, stepsMost int)
+	heal()
+	unfinished() string // "" once everything has converged
+	final()
+	end() // frees what a run holds
+}
+
+func (w *world) kernel() *kernel { return w.k }
+func (w *world) bounds() (time.Duration, time.Duration, int) {
+	return w.o.Length, w.o.Calm, mirrorStepsMost
+}
+func (w *world) end() {}
+
+// mirrorStepsMost bounds a mirror's run: an ordinary one has a few thousand steps.
+const mirrorStepsMost = 150_000
 
 // live runs both phases. A panic of the system under test is a failure like any other.
-func (w *world) live(steps int) {
+func live(w system, steps int) {
+	k := w.kernel()
+	length, calm, stepsMost := w.bounds()
 	defer func() {
 		r := recover()
 		if r == nil {
@@ -96,24 +140,24 @@ func (w *world) live(steps int) {
 		if !errors.As(err, &broken) {
 			where = "\n" + string(debug.Stack())
 		}
-		w.k.fail("PANIC", "%v%s", err, where)
+		k.fail("PANIC", "%v%s", err, where)
 	}()
 	if steps == 0 {
 		defer func() {
-			if w.k.steps >= stepsMost && w.k.failure == nil {
-				w.k.fail("Convergence", "%d steps: something goes round and round without progress", stepsMost)
+			if k.steps >= stepsMost && k.failure == nil {
+				k.fail("Convergence", "%d steps: something goes round and round without progress", stepsMost)
 			}
 		}()
 		steps = stepsMost
 	}
-	if !w.k.runUntil(w.o.Length, steps) {
+	if !k.runUntil(length, steps) {
 		return
 	}
 	w.heal()
-	end := w.k.now + w.o.Calm
+	end := k.now + calm
 	why := "nothing was tried"
-	for w.k.now < end {
-		if !w.k.runUntil(w.k.now+5*time.Second, steps) {
+	for k.now < end {
+		if !k.runUntil(k.now+5*time.Second, steps) {
 			return
 		}
 		if why = w.unfinished(); why == "" {
@@ -121,7 +165,7 @@ func (w *world) live(steps int) {
 			return
 		}
 	}
-	w.k.fail("Convergence", "%v after the last fault: %s", w.o.Calm, why)
+	k.fail("Convergence", "%v after the last fault: %s", calm, why)
 }
 
 // heal ends all faults: from here on the copies must become equal.

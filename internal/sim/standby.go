@@ -29,7 +29,7 @@ type standby struct {
 	k     *kernel
 	id    types.BrokerID
 	mem   *vfs.Mem // the disk; replaced by what a power loss leaves
-	clock clock
+	clock wallClock
 	cfg   *config.Broker
 	log   *slog.Logger
 
@@ -65,7 +65,7 @@ type await struct {
 
 func newStandby(w *world) *standby {
 	n := &standby{w: w, k: w.k, id: 1, mem: vfs.NewMem(), cfg: config.Default(), log: slog.New(slog.DiscardHandler)}
-	n.clock = clock{k: w.k, drift: (w.k.dice("clock drift").Float64() - 0.5) * 1e-4}
+	n.clock = wallClock{k: w.k, drift: (w.k.dice("clock drift").Float64() - 0.5) * 1e-4}
 	n.cfg.NodeID = n.id
 	n.mem.SetClock(func() time.Time { return time.UnixMilli(int64(n.clock.now())) })
 	return n

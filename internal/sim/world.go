@@ -38,7 +38,7 @@ func newWorld(seed uint64, o *Options, m *Mutation, s *story) *world {
 	k := newKernel(seed, s)
 	k.buggify = o.Buggify
 	w := &world{k: k, o: o, mutation: m, metrics: sharedMetrics, done: map[string]int{}}
-	w.net = newNetwork(k, o)
+	w.net = newNetwork(k, &o.Messages)
 	w.store = mem.New()
 	w.src = newSource(k, o)
 	w.check = newChecker(w)

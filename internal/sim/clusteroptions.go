@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// ClusterOptions are one run's features and fault rates in the system of brokers.
+type ClusterOptions struct {
+	Brokers, Partitions, Replicas, MinISR int
+	Producers, Consumers                  int           // of each partition; every third producer has acks=1
+	Length                                time.Duration // of the phase with faults, virtual
+	Calm                                  time.Duration // bound of the liveness phase
+
+	Messages
+	SlowWatch, TxnFault float64
+	Drift               float64 // how far a monotonic clock may run fast or slow; the margin of R10 is 0.02
+	Lease               time.Duration
+	LagMax              time.Duration // replica.lag.time.max.ms
+	RestartMost         time.Duration // the longest time between a crash and the next start
+
+	FlushAcks    bool // log.flush.acks
+	FlushEvery   time.Duration
+	Unclean      bool // unclean.leader.election.enable
+	Compacted    bool
+	Rebalance    bool // auto.leader.rebalance.enable
+	SegmentBytes int32
+	FetchBytes   int
+
+	PowerLoss, KeepBlock, KeepEntry float64
+	Buggify                         bool
+
+	Rates map[string]float64 // actions of each kind per virtual minute
+}
+
+// clusterProfiles are the mixtures for the system of brokers.
+var clusterProfiles = map[string]func(*ClusterOptions){
+	// cluster is any mixture.
+	"cluster": func(*ClusterOptions) {},
+	// cluster-calm has no faults at all: what fails here fails always.
+	"cluster-calm": func(o *ClusterOptions) {
+		o.Messages, o.SlowWatch, o.TxnFault, o.Buggify = Messages{}, 0, 0, false
+		o.Rates = map[string]float64{"write": 120, "read": 60}
+	},
+	// cluster-crashes stops brokers again and again, with loss of power.
+	"cluster-crashes": func(o *ClusterOptions) {
+		o.PowerLoss, o.Unclean = max(o.PowerLoss, 0.5), false
+		o.Rates = map[string]float64{"write": 120, "read": 30, "crash": 6, "crash-in-write": 6, "crash-all": 0.5, "restart-cleanly": 2}
+	},
+	// cluster-elections moves leaders all the time.
+	"cluster-elections": func(o *ClusterOptions) {
+		o.Rates = map[string]float64{"write": 150, "read": 30, "elect-preferred": 6, "crash": 4, "cut-link": 6, "expire-lease": 4, "restart-cleanly": 2, "reassign": 2}
+	},
+	// cluster-cuts separates brokers from each other and from the store.
+	"cluster-cuts": func(o *ClusterOptions) {
+		o.Rates = map[string]float64{"write": 120, "read": 60, "cut-link": 12, "cut-store": 6, "crash": 2}
+	},
+}
+
+// SwarmCluster draws a run's options from its seed.
+func SwarmCluster(seed uint64, profile string) (ClusterOptions, error) {
+	adjust, ok := clusterProfiles[profile]
+	if !ok {
+		return ClusterOptions{}, fmt.Errorf("no profile %q", profile)
+	}
+	d := dice{rand.New(rand.NewPCG(seed, 0x636c_7573_7465_72))}
+	some := func(p, most float64) float64 { // 0, or up to most
+		on, x := d.chance(p), d.Float64()
+		if !on {
+			return 0
+		}
+		return x * most
+	}
+	o := ClusterOptions{
+		Brokers: pick(d, 3, 3, 3, 4, 5), Partitions: 1 + d.IntN(2), Replicas: 3, MinISR: pick(d, 1, 2, 2, 2), Producers: 1 + d.IntN(3), Consumers: 1,
+		Length: d.between(30*time.Second, 2*time.Minute), Calm: 10 * time.Minute,
+		Messages:  Messages{SlowMessage: some(0.6, 0.1), DropMessage: some(0.4, 0.05), DuplicateMessage: some(0.2, 0.05)},
+		SlowWatch: some(0.5, 0.4), TxnFault: some(0.5, 0.3), Drift: 0.005, Lease: pick(d, 3*time.Second, 6*time.Second), LagMax: pick(d, 2*time.Second, 5*time.Second, 10*time.Second),
+		RestartMost: pick(d, 500*time.Millisecond, 4*time.Second, 15*time.Second),
+		FlushAcks:   d.chance(0.2), FlushEvery: pick(d, 100*time.Millisecond, 2*time.Second, time.Hour), Unclean: d.chance(0.15), Compacted: d.chance(0.15), Rebalance: d.chance(0.3),
+		SegmentBytes: pick(d, int32(900), 4000, 100_000), FetchBytes: pick(d, 1, 600, 100_000),
+		PowerLoss: d.Float64(), KeepBlock: pick(d, 0, 0.5, 1), KeepEntry: pick(d, 0, 0.5, 1), Buggify: d.chance(0.7),
+		Rates: map[string]float64{"write": pick(d, 30.0, 120, 400), "read": pick(d, 20.0, 60)},
+	}
+	for _, a := range clusterActions {
+		on, x := d.chance(0.45), d.Float64()
+		if a.rate > 0 && on {
+			o.Rates[a.name] = a.rate * 2 * x
+		}
+	}
+	adjust(&o)
+	return o, nil
+}
+
+// String lists what is on.
+func (o *ClusterOptions) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d brokers, %d partitions of %d replicas, min ISR %d, %v with faults; lease %v, lag %v, segments %d bytes, flush.ms %v, flush.acks %v, unclean %v, compacted %v, rebalance %v\n",
+		o.Brokers, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.LagMax, o.SegmentBytes, o.FlushEvery, o.FlushAcks, o.Unclean, o.Compacted, o.Rebalance)
+	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, consumers %d\n",
+		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Consumers)
+	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
+	for _, a := range clusterActions {
+		if r := o.Rates[a.name]; r > 0 {
+			fmt.Fprintf(&b, " %s %.1f", a.name, r)
+		}
+	}
+	return b.String()
+}
+
+// cluster makes a world of brokers.
+func (r *Result) cluster(m *Mutation) (*cluster, error) {
+	if m.Name != "" && m.Cluster == nil {
+		return nil, fmt.Errorf("mutation %s is for the profiles of the mirror", m.Name)
+	}
+	o, err := SwarmCluster(r.Run.Seed, r.Run.Profile)
+	if err != nil {
+		return nil, err
+	}
+	if m.Cluster != nil && m.Cluster.adjust != nil {
+		m.Cluster.adjust(&o)
+	}
+	kinds := make([]string, len(clusterActions))
+	for i, a := range clusterActions {
+		kinds[i] = a.name
+	}
+	r.Options, r.plan = &o, makePlan(r.Run.Seed, kinds, o.Rates, o.Length)
+	return newCluster(r.Run.Seed, &o, m, r.story), nil
+}

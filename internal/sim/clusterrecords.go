@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"slices"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// stored looks at what the store holds after a call to it; false if nothing has changed.
+func (j *judge) stored() bool {
+	kvs, rev, err := j.c.store.Range(background, meta.KeysOf("cluster").Root())
+	if err != nil || rev == j.seen {
+		return false
+	}
+	j.seen = rev
+	registered := map[types.BrokerID]bool{}
+	there := map[meta.PartitionID]bool{}
+	j.c.topic = types.TopicID{}
+	for _, kv := range kvs {
+		key, err := meta.KeysOf("cluster").Parse(kv.Key)
+		if err != nil {
+			continue
+		}
+		switch key.Kind {
+		case meta.KeyBroker:
+			j.registered(kv, registered)
+		case meta.KeyName:
+			if n, err := meta.DecodeName(kv.Key, kv.Value); err == nil {
+				j.c.topic = n.ID
+			}
+		case meta.KeyPartition:
+			id := meta.PartitionID{Topic: key.TopicID, Number: key.Partition}
+			there[id] = true
+			j.recordWritten(kv, id)
+		}
+	}
+	for id, seen := range j.leaseOf {
+		if !registered[id] && seen.ended < 0 {
+			seen.ended = j.c.k.now
+		}
+	}
+	for id, l := range j.ledgers {
+		if l.record != nil && !there[id] {
+			l.deleted, l.record = true, nil
+		}
+	}
+	return true
+}
+
+func (j *judge) registered(kv meta.KV, registered map[types.BrokerID]bool) {
+	rec, err := meta.DecodeBroker(kv.Key, kv.Value)
+	if err != nil {
+		return
+	}
+	registered[rec.ID] = true
+	epoch := types.BrokerEpoch(kv.CreateRevision)
+	if seen := j.leaseOf[rec.ID]; seen != nil && seen.epoch == epoch {
+		return
+	}
+	j.leaseOf[rec.ID] = &leaseSeen{epoch: epoch, ended: -1}
+	if by, ok := j.c.registrations[string(kv.Value)]; ok {
+		j.lives[epoch] = by
+	}
+	j.clean[epoch] = rec.CleanShutdownEpoch
+	j.c.k.note("store", "broker %d is registered, epoch %d (kept since %d)", rec.ID, epoch, rec.CleanShutdownEpoch)
+}
+
+// recordWritten judges a partition's new record against the one before.
+func (j *judge) recordWritten(kv meta.KV, id meta.PartitionID) {
+	rec, err := meta.DecodePartition(kv.Key, kv.Value)
+	if err != nil {
+		j.fail("EpochRises", "record %s can't be read: %v", kv.Key, err)
+		return
+	}
+	l := j.ledger(id)
+	old := l.record
+	if old != nil && slices.Equal(kv.Value, old.Encode()) {
+		return
+	}
+	l.record = rec
+	j.c.k.note("store", "partition %d: leader %d epoch %d isr %v elr %v replicas %v", id.Number, rec.Leader, rec.LeaderEpoch, rec.ISR, rec.ELR, rec.Replicas)
+	if old != nil {
+		if rec.LeaderEpoch < old.LeaderEpoch {
+			j.fail("EpochRises", "%s: leader epoch falls from %d to %d", kv.Key, old.LeaderEpoch, rec.LeaderEpoch)
+		}
+		if (rec.Leader != old.Leader || rec.LeaderBrokerEpoch != old.LeaderBrokerEpoch) && rec.Leader != types.NoBroker {
+			j.elected(l, old, rec)
+		}
+	}
+	j.isrHolds(l, "the record changes")
+}
+
+// elected judges an election: one that is not clean needs somebody's permission (R11).
+func (j *judge) elected(l *ledger, old, rec *meta.PartitionRecord) {
+	if rec.LeaderEpoch == old.LeaderEpoch {
+		j.fail("EpochRises", "partition %d: broker %d leads, then broker %d (registration %d), both in epoch %d", l.id.Number, old.Leader, rec.Leader, rec.LeaderBrokerEpoch, rec.LeaderEpoch)
+		return
+	}
+	for _, m := range slices.Concat(old.ISR, old.ELR) {
+		if m.ID == rec.Leader && (m.BrokerEpoch == rec.LeaderBrokerEpoch || j.clean[rec.LeaderBrokerEpoch] == m.BrokerEpoch) {
+			return
+		}
+	}
+	if len(old.Replicas) > 1 && !old.UncleanOnce && !j.c.o.Unclean {
+		j.fail("UncleanNotAllowed", "partition %d: broker %d (registration %d) is elected in epoch %d; in sync were %v, eligible %v", l.id.Number, rec.Leader, rec.LeaderBrokerEpoch, rec.LeaderEpoch, old.ISR, old.ELR)
+		return
+	}
+	j.c.k.probe("election: unclean")
+	j.c.k.note("store", "partition %d: an unclean election ends what was promised", l.id.Number)
+	l.unclean, l.uncleanIn = j.c.k.now, rec.LeaderEpoch
+	clear(l.committed)
+}
