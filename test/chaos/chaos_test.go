@@ -151,6 +151,11 @@ func (w *world) lastReport(dir, repeat string) {
 			}
 		}
 	}
+	if t.Failed() {
+		for _, b := range w.n.nodes {
+			b.end(syscall.SIGQUIT) // its log then says what each goroutine was doing
+		}
+	}
 	w.c.rec.mu.Lock()
 	outcomes, polls, commits, listings := map[string]int{}, map[string]int{}, 0, 0
 	for _, s := range w.c.rec.h.Sends {
