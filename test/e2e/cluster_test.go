@@ -77,7 +77,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	f("node id 2 is in use", harness.WithSetting("node.id", "2"), harness.WithSetting("metadata.join", api.Addr()))
+	f("the node id is in use", harness.WithSetting("node.id", "2"), harness.WithSetting("metadata.join", api.Addr()))
 	f("no answer", harness.WithSetting("node.id", "4"), harness.WithSetting("metadata.join", closedPort(t)))
 	other := harness.StartBroker(t, harness.WithSetting("node.id", "9"))
 	other.Stop(t)

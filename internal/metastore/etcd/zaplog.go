@@ -34,6 +34,23 @@ var harmless = []string{
 	"use of closed network connection",
 	"simple token is not cryptographically signed",
 	"stopped grpc server due to error",
+	// A learner asks to be promoted until it has caught up, and a node is taken in
+	// once the members have been connected for five seconds: both are asked again.
+	"rejecting promote learner",
+	"local member has not been connected to majority peers",
+	"learner is not ready",
+	"unhealthy cluster",
+	"retrying of unary invoker failed",
+	// A member's database before its first snapshot.
+	"failed to detect schema version",
+	"cannot detect storage schema version",
+	// A member that went away is told once, as a peer that became inactive.
+	"tcp streaming connection with remote peer",
+	"prober detected unhealthy status",
+	"failed to reach the peer url",
+	"failed to get version",
+	"failed to find remote peer in cluster",
+	"failed to publish local member to cluster through raft",
 }
 
 func level(l zapcore.Level) slog.Level {

@@ -29,6 +29,9 @@ func TestLogger(t *testing.T) {
 	f(func() { log.Warn("slow disk", zap.Int("ms", 7)) }, `level=WARN msg="etcd: slow disk" ms=7`)
 	f(func() { log.Error("bad", zap.Error(errors.New("torn"))) }, `level=ERROR msg="etcd: bad" error=torn`)
 	f(func() { log.Error("stopping", zap.Error(errors.New("etcdserver: server closed"))) }, "")
+	f(func() { log.Error("rejecting promote learner: learner is not ready") }, "")
+	f(func() { log.Warn("lost TCP streaming connection with remote peer") }, "")
+	f(func() { log.Warn("peer became inactive (message send to peer failed)") }, "became inactive")
 	f(func() { log.With(zap.String("member", "m")).Warn("x") }, "member=m")
 
 	for _, quiet := range []*zap.Logger{log, etcd.Logger(nil)} {
