@@ -46,6 +46,7 @@ func (b *Broker) startMirrors(groups mirror.Groups) (*mirror.Mirrors, error) {
 	b.events = events
 	m := mirror.New(mirror.Options{
 		Node: mirrorNode{b}, Groups: groups, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version,
+		FS: b.fs, ReportDir: filepath.Join(b.dirs[0].path, reportsFolder),
 		Events: events, EventHistory: history, Vault: b.vault,
 	})
 	vaultStat := func() telemetry.VaultStat {

@@ -22,6 +22,7 @@ type mirrorCmd struct {
 	Status   mirrorStatusCmd   `cmd:"" help:"Show each partition's state and lag."`
 	Describe mirrorDescribeCmd `cmd:"" help:"Show a mirror's settings, the health of each sync, and group offsets."`
 	Verify   mirrorVerifyCmd   `cmd:"" help:"Fetch both sides and compare them batch by batch."`
+	Groups   mirrorGroupsCmd   `cmd:"" help:"Show each group's offsets at the source and here, what was clamped, and why they differ."`
 	Wait     mirrorWaitCmd     `cmd:"" help:"Wait until a condition holds."`
 	Delete   mirrorDeleteCmd   `cmd:"" help:"Forget a mirror that has been failed over, or never mirrored."`
 	List     mirrorListCmd     `cmd:"" help:"List mirrors."`
@@ -270,7 +271,7 @@ func (c *mirrorDescribeCmd) Run(ctx context.Context, s Streams) error {
 	if c.Output == "table" || c.Output == "wide" {
 		fmt.Fprintln(s.Out, headline(d.Status))
 		fmt.Fprintf(s.Out, "source %s  topics %s  exclude %s  groups %s\n\n", strings.Join(d.Spec.Bootstrap, ","), orDash(d.Spec.Topics), orDash(d.Spec.Exclude), orDash(d.Spec.Groups))
-		for _, show := range []table{syncTable(d), groupTable(d)} {
+		for _, show := range []table{syncTable(d), groupTable(d.Groups)} {
 			if err := show.write(s.Out, c.Output == "wide"); err != nil {
 				return err
 			}
@@ -284,51 +285,6 @@ func syncTable(d mirror.Description) table {
 	out := table{columns: []string{"SYNC", "LAST-SUCCESS", "AGE-MS", "ERROR"}}
 	for _, h := range d.Syncs {
 		out.rows = append(out.rows, []string{h.Name, millisText(int64(h.LastSuccess)), fmt.Sprint(h.AgeMs), h.Error})
-	}
-	return out
-}
-
-func groupTable(d mirror.Description) table {
-	out := table{columns: []string{"GROUP", "TOPIC", "PARTITION", "SOURCE", "STANDBY", "REASON"}}
-	for _, g := range d.Groups {
-		out.rows = append(out.rows, []string{g.Group, g.Topic, fmt.Sprint(g.Partition), fmt.Sprint(g.Source), fmt.Sprint(g.Standby), g.Reason})
-	}
-	return out
-}
-
-type mirrorVerifyCmd struct{ named }
-
-func (c *mirrorVerifyCmd) Run(ctx context.Context, s Streams) error {
-	cl, err := c.client()
-	if err != nil {
-		return err
-	}
-	p := newProgress(s, "verify")
-	v, err := cl.Verify(ctx, c.Name, func(v mirror.Verify) { p.at(v.Bytes, v.TotalBytes) })
-	p.end()
-	if err != nil {
-		return err
-	}
-	if err := c.print(s.Out, v, func() table { return verifyTable(v) }); err != nil {
-		return err
-	}
-	switch {
-	case v.Error != "":
-		return fmt.Errorf("%w: verify could not finish: %s", errUnmet, v.Error)
-	case !v.Equal:
-		return fmt.Errorf("%w: the two sides differ", errUnmet)
-	}
-	return nil
-}
-
-func verifyTable(v mirror.Verify) table {
-	out := table{columns: []string{"TOPIC", "PARTITION", "FROM", "VERIFIED-TO", "BATCHES", "BYTES", "DIFFERENCE"}}
-	for _, p := range v.Partitions {
-		diff := p.Difference
-		if diff == "" {
-			diff = "none"
-		}
-		out.rows = append(out.rows, []string{p.Topic, fmt.Sprint(p.Partition), fmt.Sprint(p.From), fmt.Sprint(p.VerifiedTo), fmt.Sprint(p.Batches), bytesText(p.Bytes), diff})
 	}
 	return out
 }

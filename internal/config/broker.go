@@ -168,6 +168,9 @@ type Mirror struct {
 	ConfigExclude       []string
 	MaxInflightBytes    int64
 	ReplicationFactor   int16
+	VerifyIntervalMs    types.Millis // -1: only on command
+	VerifyBytesPerSec   int64        // -1: no bound
+	WatchSourceMs       types.Millis // -1: the old source isn't watched after a failover
 }
 
 // Vault bounds what cuts leave behind (DESIGN §7, R29).

@@ -64,6 +64,7 @@ type Mirrors interface {
 	// Verify compares both sides; progress is called now and then from the same goroutine.
 	Verify(ctx context.Context, name string, progress func(mirror.Verify)) (mirror.Verify, error)
 	Delete(ctx context.Context, name string) error
+	MirrorTools
 	Events() []mirror.Event
 }
 
@@ -130,13 +131,19 @@ type route struct {
 }
 
 func (s *Server) routes() []route {
-	return []route{
+	return append(s.toolRoutes(), []route{
 		{"GET", "/healthz", s.health},
 		{"GET", "/readyz", s.ready},
 		{"GET", "/api/v1/cluster", s.cluster},
 		{"POST", "/api/v1/cluster/join", s.clusterJoin},
 		{"DELETE", "/api/v1/cluster/members/{id}", s.memberRemove},
 		{"POST", "/api/v1/cluster/nodes/{id}/decommission", s.decommission},
+		{"POST", "/api/v1/cluster/nodes/{id}/replace", s.nodeReplace},
+		{"DELETE", "/api/v1/cluster/nodes/{id}", s.nodeForget},
+		{"GET", "/api/v1/cluster/addition", s.clusterAddition},
+		{"GET", "/api/v1/cluster/backup", s.clusterBackup},
+		{"POST", "/api/v1/cluster/features", s.clusterFeatures},
+		{"POST", "/api/v1/cluster/recover", s.clusterRecover},
 		{"GET", "/api/v1/meta", s.meta},
 		{"GET", "/api/v1/events", s.events},
 		{"GET", "/api/v1/vault", s.vaultList},
@@ -155,7 +162,7 @@ func (s *Server) routes() []route {
 		{"POST", "/api/v1/mirrors/{name}/failover", s.mirrorFailover},
 		{"POST", "/api/v1/mirrors/{name}/verify", s.mirrorVerify},
 		{"GET", "/api/v1/openapi.json", s.openapi},
-	}
+	}...)
 }
 
 func (s *Server) handler() http.Handler {

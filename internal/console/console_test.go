@@ -14,8 +14,12 @@ import (
 	"go.uber.org/goleak"
 
 	"tidemark/internal/broker/mirror"
+	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
+	"tidemark/internal/metastore/backup"
+	"tidemark/internal/metastore/mem"
 	"tidemark/internal/metastore/member"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/vault"
@@ -65,6 +69,45 @@ func (fakeMembership) Decommission(_ context.Context, id types.BrokerID) (int, e
 	return int(id), nil
 }
 
+func (fakeMembership) ReplaceNode(_ context.Context, id types.BrokerID, dryRun bool) (member.Replaced, error) {
+	if id == 3 {
+		return member.Replaced{}, fmt.Errorf("node 3: %w", control.ErrNodeIDInUse)
+	}
+	return member.Replaced{Replicas: int(id), Member: fmt.Sprint(dryRun)}, nil
+}
+
+func (fakeMembership) Forget(_ context.Context, id types.BrokerID) error {
+	if id == 3 {
+		return control.ErrInvalidRequest
+	}
+	return nil
+}
+
+func (fakeMembership) MayAdd(_ context.Context, id types.BrokerID) (member.Addition, error) {
+	return member.Addition{NodeID: id, Join: "h:1"}, nil
+}
+
+func (fakeMembership) Backup(ctx context.Context) (*backup.Backup, error) {
+	s := mem.New()
+	defer s.Close()
+	_, err := s.Txn(ctx, metastore.Txn{Then: []meta.Op{meta.Put(meta.KeysOf("cluster").Cluster(), meta.ClusterRecord{ID: "cluster"}.Encode())}})
+	if err != nil {
+		return nil, err
+	}
+	return backup.Take(ctx, s, "cluster")
+}
+
+func (fakeMembership) Recovery() member.Recovery               { return member.Recovery{Waiting: 2} }
+func (fakeMembership) AcceptLoss(context.Context) (int, error) { return 2, nil }
+func (fakeMembership) Features() meta.Features                 { return meta.Features{"f": {Min: 1, Max: 2}} }
+
+func (fakeMembership) UpdateFeatures(_ context.Context, changes []control.FeatureChange, dryRun bool) error {
+	if changes[0].Level != 2 {
+		return fmt.Errorf("%w: %d", control.ErrFeatureLevel, changes[0].Level)
+	}
+	return nil
+}
+
 type fakeVault struct{}
 
 func (fakeVault) List() ([]vault.Entry, error) { return []vault.Entry{{ID: "e1", Topic: "t"}}, nil }
@@ -91,6 +134,14 @@ func (v fakeVault) Purge(id string) error { _, err := v.Show(id); return err }
 type fakeMirrors struct {
 	asked []string
 	err   error
+}
+
+func (f *fakeMirrors) LastVerify(name string) (mirror.VerifyReport, error) {
+	return mirror.VerifyReport{Format: 1}, f.note("last verify", name)
+}
+
+func (f *fakeMirrors) Groups(_ context.Context, name string) ([]mirror.GroupSync, error) {
+	return nil, f.note("groups", name)
 }
 
 func (f *fakeMirrors) note(verb, name string) error {
@@ -197,6 +248,19 @@ func TestStatusCodes(t *testing.T) {
 	f(200, "", "DELETE", "/api/v1/cluster/members/a2", "")
 	f(200, `{"left":5}`, "POST", "/api/v1/cluster/nodes/5/decommission", "")
 	f(400, "want a node id", "POST", "/api/v1/cluster/nodes/x/decommission", "")
+	f(200, `"member":"true"`, "POST", "/api/v1/cluster/nodes/5/replace?dryRun=true", "")
+	f(409, "in use", "POST", "/api/v1/cluster/nodes/3/replace", "")
+	f(200, "", "DELETE", "/api/v1/cluster/nodes/5", "")
+	f(409, "invalid request", "DELETE", "/api/v1/cluster/nodes/3", "")
+	f(200, `"nodeId":-1`, "GET", "/api/v1/cluster/addition", "")
+	f(200, `"nodeId":7`, "GET", "/api/v1/cluster/addition?node=7", "")
+	f(400, "want a node id", "GET", "/api/v1/cluster/addition?node=x", "")
+	f(200, `"sha256"`, "GET", "/api/v1/cluster/backup", "")
+	f(200, "", "POST", "/api/v1/cluster/features", `{"levels":{"f":2}}`)
+	f(409, "feature level", "POST", "/api/v1/cluster/features", `{"levels":{"f":3}}`)
+	f(400, "no feature", "POST", "/api/v1/cluster/features", `{}`)
+	f(200, `"partitions":2`, "POST", "/api/v1/cluster/recover", "")
+	f(200, `"waiting":2`, "GET", "/api/v1/cluster", "")
 	f(200, `"entries"`, "GET", "/api/v1/meta", "")
 	f(200, "", "GET", "/api/v1/meta?format=text", "")
 	f(400, "want json or text", "GET", "/api/v1/meta?format=xml", "")

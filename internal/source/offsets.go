@@ -21,7 +21,8 @@ type OffsetQuery struct {
 	types.TopicPartition
 	// CurrentEpoch fences the query by leader epoch (KIP-320), types.NoLeaderEpoch for no fence.
 	CurrentEpoch types.LeaderEpoch
-	Timestamp    types.Millis
+	// Timestamp is Latest, Earliest, or a time: then the first record at or after it is asked for.
+	Timestamp types.Millis
 }
 
 // OffsetAnswer is the leader's answer to one OffsetQuery.
@@ -51,7 +52,8 @@ func grouped[Q any](queries []Q, key func(Q) types.TopicPartition, topic func(na
 	}
 }
 
-// ListOffsets asks the leader broker; each partition may be named once. Every
+// ListOffsets asks the leader broker; each partition may be named once, all with
+// special timestamps or all with times. Every
 // query has an answer; errors of single partitions are in OffsetAnswer.Code.
 func (c *Client) ListOffsets(ctx context.Context, broker types.BrokerID, queries []OffsetQuery) (map[types.TopicPartition]OffsetAnswer, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
@@ -80,7 +82,7 @@ func (c *Client) ListOffsets(ctx context.Context, broker types.BrokerID, queries
 	for _, t := range kr.(*kmsg.ListOffsetsResponse).Topics {
 		for _, p := range t.Partitions {
 			a := OffsetAnswer{Code: Code(p.ErrorCode), Offset: types.Offset(p.Offset), Epoch: types.LeaderEpoch(p.LeaderEpoch)}
-			if a.Code == 0 && a.Offset < 0 {
+			if a.Code == 0 && a.Offset < 0 && (len(queries) == 0 || queries[0].Timestamp < 0) { // a time beyond all records has no offset
 				return nil, protocolError(cn.address, "ListOffsets", "%s-%d has offset %d", t.Topic, p.Partition, a.Offset)
 			}
 			answers[types.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = a

@@ -31,6 +31,7 @@ var apis = []apiRange{
 	{23, "OffsetForLeaderEpoch", 2, 4, true},
 	{32, "DescribeConfigs", 0, 4, false},
 	{36, "SaslAuthenticate", 0, 2, false},
+	{keyDescribeProducers, "DescribeProducers", 0, 0, false},
 	{int16(wire.KeyDescribeLineage), "DescribeLineage", 0, 0, false},
 	{int16(wire.KeyWakeFetch), "WakeFetch", 0, 0, false},
 }

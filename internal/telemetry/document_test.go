@@ -73,6 +73,11 @@ func (m *Metrics) touch() {
 	m.Mirror.Cuts.WithLabelValues("m", "c")
 	m.Mirror.Failures.WithLabelValues("m", "r")
 	m.Mirror.Promotions.WithLabelValues("m")
+	m.Mirror.VerifyEnd.WithLabelValues("m")
+	m.Mirror.VerifyDifferent.WithLabelValues("m")
+	m.Mirror.VerifyUnproved.WithLabelValues("m")
+	m.Mirror.VerifyBytes.WithLabelValues("m")
+	m.Mirror.SplitBrain.WithLabelValues("m")
 	m.Mirror.EpochRaises.WithLabelValues("m")
 }
 

@@ -59,6 +59,12 @@ func counter(r prometheus.Registerer, name, help string) prometheus.Counter {
 	return c
 }
 
+func gaugeVec(r prometheus.Registerer, name, help string, labels ...string) *prometheus.GaugeVec {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.MustRegister(g)
+	return g
+}
+
 func gauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	r.MustRegister(g)
@@ -167,17 +173,29 @@ type Mirror struct {
 	Failures       *prometheus.CounterVec // mirror, reason
 	Promotions     *prometheus.CounterVec // mirror
 	EpochRaises    *prometheus.CounterVec // mirror
+
+	// Of comparisons with the source: when the last one ended (seconds since 1970),
+	// what it found, and what all compared.
+	VerifyEnd, VerifyDifferent, VerifyUnproved *prometheus.GaugeVec   // mirror
+	VerifyBytes                                *prometheus.CounterVec // mirror
+	// SplitBrain counts the partitions whose old source moved after their failover.
+	SplitBrain *prometheus.GaugeVec // mirror
 }
 
 func newMirror(r prometheus.Registerer) *Mirror {
 	const p = "tidemark_mirror_"
 	return &Mirror{
-		Bytes:       counterVec(r, p+"bytes_total", "Bytes of record batches mirrored, by mirror and topic.", "mirror", "topic"),
-		Batches:     counterVec(r, p+"batches_total", "Record batches mirrored, by mirror and topic.", "mirror", "topic"),
-		Cuts:        counterVec(r, p+"cuts_total", "Cuts that the source's history asked for, by cause.", "mirror", "cause"),
-		Failures:    counterVec(r, p+"failures_total", "Times a partition went to FAILED, by reason.", "mirror", "reason"),
-		Promotions:  counterVec(r, p+"promotions_total", "Partitions promoted.", "mirror"),
-		EpochRaises: counterVec(r, p+"epoch_raises_total", "Local leader epochs raised because a batch's epoch had passed them.", "mirror"),
+		Bytes:           counterVec(r, p+"bytes_total", "Bytes of record batches mirrored, by mirror and topic.", "mirror", "topic"),
+		Batches:         counterVec(r, p+"batches_total", "Record batches mirrored, by mirror and topic.", "mirror", "topic"),
+		Cuts:            counterVec(r, p+"cuts_total", "Cuts that the source's history asked for, by cause.", "mirror", "cause"),
+		Failures:        counterVec(r, p+"failures_total", "Times a partition went to FAILED, by reason.", "mirror", "reason"),
+		Promotions:      counterVec(r, p+"promotions_total", "Partitions promoted.", "mirror"),
+		VerifyEnd:       gaugeVec(r, p+"verify_last_end_seconds", "When the last comparison with the source ended, in seconds since 1970.", "mirror"),
+		VerifyDifferent: gaugeVec(r, p+"verify_different_partitions", "Partitions in which the last comparison found a difference.", "mirror"),
+		VerifyUnproved:  gaugeVec(r, p+"verify_unproved_partitions", "Partitions that the last comparison could not finish.", "mirror"),
+		VerifyBytes:     counterVec(r, p+"verify_bytes_total", "Bytes compared with the source.", "mirror"),
+		SplitBrain:      gaugeVec(r, p+"split_brain_partitions", "Partitions failed over whose old source has taken writes or elected since.", "mirror"),
+		EpochRaises:     counterVec(r, p+"epoch_raises_total", "Local leader epochs raised because a batch's epoch had passed them.", "mirror"),
 	}
 }
 

@@ -87,7 +87,7 @@ func TestPendingGroupOffset(t *testing.T) {
 	if at := committed(t, standby.Admin(t), "others", "t", 0); at != -1 {
 		t.Errorf("a group that is filtered out is at %d", at)
 	}
-	if !strings.Contains(strings.Join(st.Message, "\n"), "may be missing") {
+	if !strings.Contains(strings.Join(st.Message, "\n"), "at most 2 records are missing") {
 		t.Errorf("message: %q", st.Message)
 	}
 }

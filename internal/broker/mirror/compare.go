@@ -84,6 +84,9 @@ func (r *sourceReader) next(ctx context.Context, to types.Offset) ([]byte, error
 }
 
 func (r *sourceReader) fetch(ctx context.Context) error {
+	if t := r.v.throttle; t != nil && !t.wait(ctx) {
+		return ctx.Err()
+	}
 	ask := source.FetchPartition{
 		TopicPartition: r.p.tp, TopicID: r.p.topic, Offset: r.at, CurrentEpoch: r.p.leader.LeaderEpoch,
 		LastEpoch: types.NoLeaderEpoch, MaxBytes: verifyBytes,
@@ -110,6 +113,9 @@ func (r *sourceReader) fetch(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", errLookAgain, p.Code)
 	}
 	r.buf = bytes.Clone(p.Records)
+	if t := r.v.throttle; t != nil {
+		t.take(int64(len(r.buf)))
+	}
 	return nil
 }
 

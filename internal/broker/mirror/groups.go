@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
+	"tidemark/internal/wire"
 )
 
 // groupSync copies the offsets that groups commit at the source (DESIGN §6.3): only into
@@ -26,6 +28,9 @@ type groupSync struct {
 
 // syncedGroup is one group as last seen at the source and written here.
 type syncedGroup struct {
+	kind       string    // as the source says: classic, consumer
+	at         time.Time // when the source's offsets were last read and offered here
+	elsewhere  bool      // another node coordinates the group here
 	source     map[types.TopicPartition]source.CommittedOffset
 	pending    map[types.TopicPartition]bool // beyond our log end
 	written    bool                          // everything but pending is here
@@ -35,8 +40,11 @@ type syncedGroup struct {
 
 // The reasons of GroupSync.
 const (
-	groupPending      = "PENDING"
-	groupLocalMembers = "LOCAL_MEMBERS"
+	groupPending      = "PENDING"       // our log hasn't got there
+	groupLocalMembers = "LOCAL_MEMBERS" // the group is in use here: it is left alone
+	groupCut          = "GROUP_CUT"     // the log was cut below it
+	groupClamped      = "CLAMPED"       // a failover took the log with less
+	groupDiffers      = "DIFFERS"       // something else wrote it here
 )
 
 // groupsPerRound bounds the groups that one OffsetFetch round asks about at a time.
@@ -77,6 +85,7 @@ func (g *groupSync) sync(ctx context.Context) error {
 	for _, l := range listed {
 		if f.group(l.ID) && !strings.EqualFold(l.Type, "share") && !strings.EqualFold(l.Type, "streams") {
 			names = append(names, l.ID)
+			g.note(l.ID, func(s *syncedGroup) { s.kind = strings.ToLower(l.Type) })
 		}
 	}
 	g.forgetOthers(names)
@@ -118,6 +127,9 @@ func (g *groupSync) take(ctx context.Context, name string, at source.GroupOffset
 	g.mu.Lock()
 	s := g.groups[name]
 	current := s != nil && s.written && len(s.pending) == 0 && maps.Equal(s.source, at.Offsets)
+	if current {
+		s.at, s.err = time.Now(), ""
+	}
 	g.mu.Unlock()
 	if current || len(at.Offsets) == 0 {
 		return nil
@@ -128,6 +140,7 @@ func (g *groupSync) take(ctx context.Context, name string, at source.GroupOffset
 // write offers offsets to the coordinator. clampTo, if not nil, bounds them at a failover.
 func (g *groupSync) write(ctx context.Context, name string, offsets map[types.TopicPartition]source.CommittedOffset, clampTo func(types.TopicPartition) (types.Offset, bool)) error {
 	list := make([]coordinator.OffsetAndMeta, 0, len(offsets))
+	var clamped []Event
 	for tp, o := range offsets {
 		m := coordinator.OffsetAndMeta{TopicPartition: tp, Offset: o.Offset, LeaderEpoch: o.Epoch, Metadata: o.Metadata}
 		if clampTo != nil {
@@ -136,6 +149,7 @@ func (g *groupSync) write(ctx context.Context, name string, offsets map[types.To
 				continue
 			}
 			if m.Offset > end {
+				clamped = append(clamped, g.clampEvent(name, tp, m.Offset, end))
 				m.Offset, m.LeaderEpoch = end, types.NoLeaderEpoch
 			}
 		}
@@ -145,8 +159,21 @@ func (g *groupSync) write(ctx context.Context, name string, offsets map[types.To
 		return nil
 	}
 	res, err := g.run.m.o.Groups.SyncOffsets(ctx, name, list)
+	elsewhere := errors.Is(err, wire.ErrNotCoordinator)
+	if elsewhere {
+		err = nil // the node that coordinates the group does it; or, at a start, the next round
+	}
+	if err == nil && !elsewhere && !res.HasMembers {
+		for _, e := range clamped {
+			g.run.m.events.add(g.run.m.log, e)
+		}
+	}
 	g.note(name, func(s *syncedGroup) {
-		s.source, s.written, s.hasMembers, s.err = offsets, err == nil, res.HasMembers, ""
+		s.elsewhere = elsewhere
+		s.source, s.written, s.hasMembers, s.err = offsets, err == nil && !elsewhere, res.HasMembers, ""
+		if s.written {
+			s.at = time.Now()
+		}
 		s.pending = map[types.TopicPartition]bool{}
 		if err != nil {
 			s.err = err.Error()
@@ -209,12 +236,20 @@ func (g *groupSync) lowerAll(ctx context.Context) {
 	}
 }
 
+// clampEvent says that a failover took less of a log than a group had read.
+func (g *groupSync) clampEvent(name string, tp types.TopicPartition, from, to types.Offset) Event {
+	return Event{
+		At: g.run.m.o.Node.Now(), Mirror: g.run.name, Kind: GroupClamped, Group: name, Topic: tp.Topic, Partition: tp.Partition, From: to, To: from,
+		Message: fmt.Sprintf("group %s was at offset %d of %s at the source; the failover took the log up to %d: its committed offset is %d", name, from, tp, to, to),
+	}
+}
+
 // tellLowered tells each offset that a cut took back.
 func (g *groupSync) tellLowered(list []coordinator.Lowered) {
 	m := g.run.m
 	for _, l := range list {
 		m.events.add(m.log, Event{
-			At: m.o.Node.Now(), Mirror: g.run.name, Kind: "GROUP_CUT", Topic: l.TopicPartition.Topic, Partition: l.TopicPartition.Partition, From: l.To, To: l.From,
+			At: m.o.Node.Now(), Mirror: g.run.name, Kind: "GROUP_CUT", Group: l.Group, Topic: l.TopicPartition.Topic, Partition: l.TopicPartition.Partition, From: l.To, To: l.From,
 			Message: fmt.Sprintf("group %s was at offset %d of %s, which was cut at %d: its committed offset is now %d", l.Group, l.From, l.TopicPartition, l.To, l.To),
 		})
 	}
@@ -248,49 +283,4 @@ func (g *groupSync) atFailover(ctx context.Context, ends map[types.TopicPartitio
 		}))
 	}
 	return errors.Join(faults...)
-}
-
-// list gives what is known of the groups, for describe.
-func (g *groupSync) list(ctx context.Context) []GroupSync {
-	g.mu.Lock()
-	names := slices.Sorted(maps.Keys(g.groups))
-	known := make(map[string]syncedGroup, len(names))
-	for name, s := range g.groups {
-		known[name] = *s
-	}
-	g.mu.Unlock()
-	out := []GroupSync{}
-	for _, name := range names {
-		here := map[types.TopicPartition]types.Offset{}
-		committed, err := g.run.m.o.Groups.ListCommitted(ctx, name)
-		for _, o := range committed {
-			here[o.TopicPartition] = o.Offset
-		}
-		s := known[name]
-		if err != nil && s.err == "" {
-			s.err = err.Error()
-		}
-		out = append(out, describeGroup(name, s, here)...)
-	}
-	return out
-}
-
-func describeGroup(name string, s syncedGroup, here map[types.TopicPartition]types.Offset) []GroupSync {
-	var out []GroupSync
-	for _, tp := range slices.SortedFunc(maps.Keys(s.source), comparePartitions) {
-		e := GroupSync{Group: name, Topic: tp.Topic, Partition: tp.Partition, Source: s.source[tp].Offset, Standby: types.NoOffset}
-		if o, ok := here[tp]; ok {
-			e.Standby = o
-		}
-		switch {
-		case s.hasMembers:
-			e.Reason = groupLocalMembers
-		case s.err != "":
-			e.Reason = s.err
-		case s.pending[tp]:
-			e.Reason = groupPending
-		}
-		out = append(out, e)
-	}
-	return out
 }

@@ -14,7 +14,9 @@ type Mirrors struct {
 	o      Options
 	log    *slog.Logger
 	events *journal
-	writer *writer
+	// reports are those of verifications.
+	reports *reportBook
+	writer  *writer
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -38,6 +40,7 @@ func New(o Options) *Mirrors {
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
+	m.reports = newReportBook(o.FS, o.ReportDir, m.log)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.writer = newWriter(m)
 	m.work.Go(m.writer.loop)

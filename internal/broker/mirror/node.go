@@ -11,6 +11,7 @@ import (
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/telemetry"
+	"tidemark/internal/vfs"
 )
 
 // Node is the broker that mirrors run on.
@@ -79,6 +80,9 @@ type Options struct {
 	Config  *config.Broker
 	Logger  *slog.Logger
 	Metrics *telemetry.Metrics
+	// FS and ReportDir are where reports of verifications go; an empty folder: nowhere.
+	FS        vfs.FS
+	ReportDir string
 	// Events keeps the event log over restarts, nil for none; EventHistory are the
 	// lines that it has from earlier. Vault is read for the cuts that it knows of; nil for none.
 	Events       EventSink

@@ -59,6 +59,7 @@ func (m *Mirrors) statuses(image *meta.Image, mirrors []*meta.Mirror) []Status {
 	}
 	for i, e := range mirrors {
 		out[i].Loss = sumLoss(out[i].Partitions)
+		out[i].Verified = m.reports.summary(e.ID)
 		m.summarize(&out[i], e.Record)
 	}
 	return out
@@ -83,6 +84,11 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 		p.LagRecords, p.LagBytes, p.LagMs = 0, 0, 0
 		if n := len(rec.Promotions); n > 0 {
 			p.Loss = lossOf(&rec.Promotions[n-1])
+		}
+		if r := m.run(mi.Name); r != nil {
+			if p.SplitBrain = r.watch.alarmOf(e.ID); p.SplitBrain != nil {
+				p.Reason = "SPLIT_BRAIN: " + p.SplitBrain.words()
+			}
 		}
 		return p
 	}
@@ -163,8 +169,11 @@ func promotionOf(rec *meta.PartitionRecord) *Promotion {
 
 // summarize gives the mirror's state as a whole.
 func (m *Mirrors) summarize(s *Status, rec *meta.MirrorRecord) {
-	var promoted, failed int
+	var promoted, failed, alarmed int
 	for _, p := range s.Partitions {
+		if p.SplitBrain != nil {
+			alarmed++
+		}
 		if p.Promotion != nil {
 			promoted++
 		} else if p.State == meta.MirrorFailed {
@@ -180,6 +189,9 @@ func (m *Mirrors) summarize(s *Status, rec *meta.MirrorRecord) {
 		return
 	case meta.WantStopped:
 		s.State = stateStopped
+		if alarmed > 0 {
+			s.Reason = fmt.Sprintf("split brain: the old source took writes or elected after the failover, in %d partitions", alarmed)
+		}
 		if promoted < len(s.Partitions) {
 			s.State = stateStopping
 		}

@@ -31,6 +31,7 @@ type run struct {
 	trouble  error          // why client is nil
 	looks    *lookups
 	groups   *groupSync
+	watch    *watcher
 	throttle *throttle
 	health   *healthBook
 
@@ -57,6 +58,7 @@ func newRun(m *Mirrors, rec *meta.MirrorRecord) *run {
 	r.ctx, r.cancel = context.WithCancel(m.ctx)
 	r.looks = newLookups(r)
 	r.groups = newGroupSync(r)
+	r.watch = newWatcher(r)
 	r.setRecord(rec)
 	r.throttle = newThrottle(r.settings.Load().ThrottleBytesPerSec)
 	cfg, err := clientConfig(rec, r.settings.Load())
@@ -136,6 +138,8 @@ func (r *run) start() {
 	r.spawn(r.looks.loop)
 	r.spawn(r.discover)
 	r.spawn(r.groups.loop)
+	r.spawn(r.verifyLoop)
+	r.spawn(r.watch.loop)
 	if r.record.Load().Want == meta.WantStopped {
 		// A failover that a restart interrupted goes on: it was decided.
 		r.spawn(func() { r.finishFailover(r.ctx) })

@@ -30,6 +30,9 @@ var settingFields = map[string]func(to, from *config.Mirror){
 	"mirror.request.timeout.ms":         func(to, from *config.Mirror) { to.RequestTimeoutMs = from.RequestTimeoutMs },
 	"mirror.retry.backoff.ms":           func(to, from *config.Mirror) { to.RetryBackoffMs = from.RetryBackoffMs },
 	"mirror.retry.backoff.max.ms":       func(to, from *config.Mirror) { to.RetryBackoffMaxMs = from.RetryBackoffMaxMs },
+	"mirror.verify.interval.ms":         func(to, from *config.Mirror) { to.VerifyIntervalMs = from.VerifyIntervalMs },
+	"mirror.verify.bytes.per.second":    func(to, from *config.Mirror) { to.VerifyBytesPerSec = from.VerifyBytesPerSec },
+	"mirror.watch.source.ms":            func(to, from *config.Mirror) { to.WatchSourceMs = from.WatchSourceMs },
 	"mirror.replication.factor":         func(to, from *config.Mirror) { to.ReplicationFactor = from.ReplicationFactor },
 }
 

@@ -37,6 +37,8 @@ type Status struct {
 	Message []string `json:"message,omitempty"`
 	// Loss is what a failover now would lack, or lacked; nil for a mirror without partitions.
 	Loss *LossSum `json:"loss,omitempty"`
+	// Verified is the last comparison with the source that this node made; nil for none.
+	Verified *VerifySummary `json:"verified,omitempty"`
 }
 
 // PartitionStatus is one mirrored partition. Offsets are -1 where unknown.
@@ -65,6 +67,8 @@ type PartitionStatus struct {
 	Promotion *Promotion `json:"promotion,omitempty"`
 	// Loss is what a failover now would lack, or lacked when it was made.
 	Loss *Loss `json:"loss,omitempty"`
+	// SplitBrain is set if the old source moved after the failover.
+	SplitBrain *SplitBrainAlarm `json:"splitBrain,omitempty"`
 }
 
 // Promotion is what a failover took, and what the source was last seen to have.
@@ -97,12 +101,20 @@ type SyncHealth struct {
 
 // GroupSync is one group's mirrored offset of one partition.
 type GroupSync struct {
-	Group     string       `json:"group"`
+	Group string `json:"group"`
+	// Type is the group's at the source: classic or consumer (KIP-848); empty where it doesn't say.
+	Type      string       `json:"type,omitempty"`
 	Topic     string       `json:"topic"`
 	Partition int32        `json:"partition"`
-	Source    types.Offset `json:"source"`  // committed at the source
+	Source    types.Offset `json:"source"`  // committed at the source; -1: not seen since the start
 	Standby   types.Offset `json:"standby"` // committed here; -1: not yet
-	// Reason says why the two differ: PENDING (our log hasn't got there), LOCAL_MEMBERS, GROUP_CUT, CLAMPED, or an error.
+	// Clamped is what the offset was before a cut, or a failover, took it back last, at ClampedAt; -1: never.
+	Clamped   types.Offset `json:"clamped"`
+	ClampedAt types.Millis `json:"clampedAt,omitempty"`
+	// AgeMs is since the source's offset was last read and written here; -1: not since the start.
+	AgeMs int64 `json:"ageMs"`
+	// Reason says why the two differ: PENDING (our log hasn't got there),
+	// LOCAL_MEMBERS, GROUP_CUT, CLAMPED, DIFFERS (written here by somebody else), or an error.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -114,7 +126,9 @@ type Verify struct {
 	Bytes      int64             `json:"bytes"`
 	TotalBytes int64             `json:"totalBytes"` // estimate; 0: unknown
 	Partitions []VerifyPartition `json:"partitions"`
-	Error      string            `json:"error,omitempty"`
+	// NotHere are the mirror's partitions of which this node has no replica: ask another node for them.
+	NotHere int    `json:"notHere"`
+	Error   string `json:"error,omitempty"`
 }
 
 // VerifyPartition is how far one partition is proved equal.
@@ -125,8 +139,13 @@ type VerifyPartition struct {
 	VerifiedTo types.Offset `json:"verifiedTo"`
 	Batches    int64        `json:"batches"`
 	Bytes      int64        `json:"bytes"`
+	// SHA256 is the digest of the bytes that were compared, in hex: of the batches from From to
+	// VerifiedTo as they lie in the log. Empty where records were compared one by one (compacted topics).
+	SHA256 string `json:"sha256,omitempty"`
 	// Difference is empty if none was found; else the first one in words.
 	Difference string `json:"difference,omitempty"`
+	// Error says why the comparison went no further than VerifiedTo; empty if it did.
+	Error string `json:"error,omitempty"`
 }
 
 // Event is one thing that happened to a mirrored partition and that an operator may need later, such as a cut.
@@ -136,8 +155,9 @@ type Event struct {
 	// Node is the broker that tells it.
 	Node      types.BrokerID `json:"node"`
 	At        types.Millis   `json:"at"`
-	Mirror    string         `json:"mirror"` // empty for what happened within the cluster
-	Kind      string         `json:"kind"`   // CUT, LOG_RESET, LOG_START, REALIGNED, PROMOTED, FAILED, RECOVERED, GROUP_CUT, ...
+	Mirror    string         `json:"mirror"`          // empty for what happened within the cluster
+	Kind      string         `json:"kind"`            // CUT, LOG_RESET, LOG_START, REALIGNED, PROMOTED, FAILED, RECOVERED, GROUP_CUT, ...
+	Group     string         `json:"group,omitempty"` // of consumers, where the event is about one
 	Topic     string         `json:"topic"`
 	Partition int32          `json:"partition"`
 	From      types.Offset   `json:"from"` // first offset concerned, -1 if none

@@ -12,4 +12,6 @@ var (
 	ErrState = errors.New("not possible in this state")
 	// ErrSpec: what was asked for can't be understood.
 	ErrSpec = errors.New("bad mirror")
+	// ErrNone: there is nothing of the kind yet.
+	ErrNone = errors.New("none yet")
 )

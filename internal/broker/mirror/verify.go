@@ -2,8 +2,11 @@ package mirror
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"time"
 
@@ -50,6 +53,11 @@ type verification struct {
 	result   Verify
 	report   func(Verify)
 	reported time.Time
+	// throttle bounds what is fetched from the source; nil for no bound.
+	throttle *throttle
+	// background: only what is led here, one partition's failure ends no other's
+	// comparison, and a difference is looked at twice.
+	background bool
 }
 
 // Verify fetches both sides and compares them batch by batch: offsets, epoch, CRC,
@@ -57,32 +65,53 @@ type verification struct {
 // when it began, or, on a mirror that was failed over, what was mirrored.
 // progress is called now and then from the same goroutine. A difference is no error.
 func (m *Mirrors) Verify(ctx context.Context, name string, progress func(Verify)) (Verify, error) {
-	image := m.o.Node.Image()
-	e, ok := image.Mirror(name)
-	if !ok {
-		return Verify{}, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
-	}
-	s, err := settingsOf(m.o.Config.Mirror, e.Record.Settings)
+	v, err := m.newVerification(name)
 	if err != nil {
 		return Verify{}, err
 	}
+	v.report = progress
+	defer v.client.Close()
+	began := m.o.Node.Now()
+	err = v.run(ctx, name)
+	if err == nil {
+		m.keepReport(v, name, began)
+	}
+	return v.result, err
+}
+
+func (m *Mirrors) newVerification(name string) (*verification, error) {
+	e, ok := m.o.Node.Image().Mirror(name)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+	}
+	s, err := settingsOf(m.o.Config.Mirror, e.Record.Settings)
+	if err != nil {
+		return nil, err
+	}
 	cfg, err := clientConfig(e.Record, s)
 	if err != nil {
-		return Verify{}, fmt.Errorf("mirror %s: %w: %w", name, ErrSpec, err)
+		return nil, fmt.Errorf("mirror %s: %w: %w", name, ErrSpec, err)
 	}
-	v := &verification{
+	return &verification{
 		m: m, client: source.Open(cfg, source.Options{Logger: m.log, SoftwareVersion: m.o.Version, ClusterID: e.Record.SourceClusterID}),
-		result: Verify{Mirror: name, Equal: true, Partitions: []VerifyPartition{}}, report: progress,
-	}
-	defer v.client.Close()
-	parts := v.partitions(image, name)
-	for _, p := range parts {
-		if err := v.partition(ctx, p); err != nil {
-			return v.result, fmt.Errorf("verify %s: %w", p.tp, err)
+		result: Verify{Mirror: name, Equal: true, Partitions: []VerifyPartition{}},
+	}, nil
+}
+
+// run compares all partitions. In the background the failure of one is its own.
+func (v *verification) run(ctx context.Context, name string) error {
+	for _, p := range v.partitions(v.m.o.Node.Image(), name) {
+		err := v.partition(ctx, p)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil || !v.background:
+			return fmt.Errorf("verify %s: %w", p.tp, err)
+		default:
+			v.result.Partitions[len(v.result.Partitions)-1].Error = err.Error()
 		}
 	}
 	v.result.Done = true
-	return v.result, nil
+	return nil
 }
 
 // verified is one partition to compare.
@@ -93,6 +122,7 @@ type verified struct {
 	startID string
 	compact bool
 	to      types.Offset // exclusive; -1: both sides' ends
+	digest  hash.Hash    // of the own bytes found equal
 
 	leader source.Partition
 	topic  types.TopicID
@@ -107,7 +137,11 @@ func (v *verification) partitions(image *meta.Image, name string) []*verified {
 		t, ok := image.Topic(p.ID.Topic)
 		part, held := v.m.o.Node.Partition(p.ID.Topic, p.ID.Number)
 		if !ok || !held {
+			v.result.NotHere++
 			continue
+		}
+		if v.background && p.Record.Leader != v.m.o.Node.NodeID() {
+			continue // its leader compares it
 		}
 		one := &verified{
 			id: p.ID, tp: part.Name(), part: part, startID: p.Record.Mirror.StartID, to: types.NoOffset,
@@ -124,6 +158,9 @@ func (v *verification) partitions(image *meta.Image, name string) []*verified {
 	slices.SortFunc(list, func(a, b *verified) int { return comparePartitions(a.tp, b.tp) })
 	return list
 }
+
+// differencePause is how long a difference in the background has to go away.
+const differencePause = 5 * time.Second
 
 // leaderTries is how often a partition's source leader is looked up anew during a verify.
 const leaderTries = 10
@@ -168,10 +205,18 @@ func (v *verification) partition(ctx context.Context, p *verified) error {
 	v.result.Partitions = append(v.result.Partitions, VerifyPartition{Topic: p.tp.Topic, Partition: p.tp.Partition, VerifiedTo: types.NoOffset})
 	out := &v.result.Partitions[len(v.result.Partitions)-1]
 	from := types.NoOffset
+	p.digest = sha256.New()
+	again := v.background
 	for try := 1; ; try++ {
 		err := v.find(ctx, p)
 		if err == nil {
 			err = v.compare(ctx, p, out, &from)
+		}
+		if err == nil && out.Difference != "" && again {
+			// A cut on either side may be under way: what stays different is told.
+			again, out.Difference = false, ""
+			pause(ctx, differencePause)
+			continue
 		}
 		if err == nil {
 			break
@@ -180,6 +225,9 @@ func (v *verification) partition(ctx context.Context, p *verified) error {
 		if !retriable || try == leaderTries || !pause(ctx, 200*time.Millisecond) {
 			return err
 		}
+	}
+	if !p.compact {
+		out.SHA256 = hex.EncodeToString(p.digest.Sum(nil))
 	}
 	v.result.Equal = v.result.Equal && out.Difference == ""
 	v.m.prove(p.id, provedTo{startID: p.startID, to: out.VerifiedTo})
@@ -243,6 +291,7 @@ func (v *verification) walkBatches(ctx context.Context, p *verified, out *Verify
 			return nil
 		}
 		h := mustHeader(a)
+		_, _ = p.digest.Write(a) // never fails
 		out.Batches++
 		out.Bytes += int64(len(a))
 		v.result.Bytes += int64(len(a))
