@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -26,11 +27,18 @@ const certificateReload = 10 * time.Second
 type gate struct {
 	once  sync.Once
 	open  chan struct{}
+	gone  sync.Once
+	ended chan struct{} // closed when it will never open
 	inner net.Handler
 	count *telemetry.Requests
 }
 
-func newGate(count *telemetry.Requests) *gate { return &gate{open: make(chan struct{}), count: count} }
+func newGate(count *telemetry.Requests) *gate {
+	return &gate{open: make(chan struct{}), ended: make(chan struct{}), count: count}
+}
+
+// errNeverReady closes the connections of those who waited for a node that could not start.
+var errNeverReady = errors.New("the node could not start")
 
 // release lets requests through to h.
 func (g *gate) release(h net.Handler) {
@@ -45,6 +53,8 @@ func (g *gate) Handle(ctx context.Context, req *wire.Request) (*wire.Response, e
 	select {
 	case <-g.open:
 		return g.measured(ctx, req)
+	case <-g.ended:
+		return nil, errNeverReady
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -62,7 +72,8 @@ func (g *gate) measured(ctx context.Context, req *wire.Request) (*wire.Response,
 	return resp, err
 }
 
-// Drain implements net.Drainer.
+// Drain implements net.Drainer. A start that failed must not wait for requests
+// that wait for it.
 func (g *gate) Drain() {
 	select {
 	case <-g.open:
@@ -70,6 +81,7 @@ func (g *gate) Drain() {
 			d.Drain()
 		}
 	default:
+		g.gone.Do(func() { close(g.ended) })
 	}
 }
 
