@@ -31,7 +31,7 @@ import (
 const controllerID = 100
 
 // startWait bounds how long a node may take until its listener accepts.
-const startWait = 90 * time.Second
+const startWait = 3 * time.Minute
 
 // Options describe a cluster.
 type Options struct {
@@ -49,6 +49,10 @@ type Options struct {
 	FormatArgs []string
 	// Ports, if set, are the brokers' client ports; else free ones are chosen.
 	Ports []int
+	// Combined makes every broker a controller as well, as small clusters are run; else several brokers have a controller apart.
+	Combined bool
+	// JVM replaces the brokers' JVM options, which are those of a small and quickly started process.
+	JVM []string
 }
 
 // Cluster is a running Apache Kafka.
@@ -114,7 +118,10 @@ func Start(tb testing.TB, o Options) *Cluster {
 			c.ClusterID = "A" + c.ClusterID[1:]
 		}
 	}
-	controllerPort := FreePort(tb)
+	controllers := []int{FreePort(tb)}
+	for o.Combined && len(controllers) < o.Brokers {
+		controllers = append(controllers, FreePort(tb))
+	}
 	for i := range o.Brokers {
 		port := 0
 		if i < len(o.Ports) {
@@ -122,10 +129,10 @@ func Start(tb testing.TB, o Options) *Cluster {
 		} else {
 			port = FreePort(tb)
 		}
-		c.nodes = append(c.nodes, c.newNode(i+1, port, controllerPort))
+		c.nodes = append(c.nodes, c.newNode(i+1, port, controllers))
 	}
-	if o.Brokers > 1 {
-		c.nodes = append(c.nodes, c.newNode(controllerID, 0, controllerPort))
+	if c.apart() {
+		c.nodes = append(c.nodes, c.newNode(controllerID, 0, controllers))
 	}
 	c.each(func(n *Node) error { return c.format(n) })
 	tb.Cleanup(c.stopAll)
@@ -147,9 +154,25 @@ func (c *Cluster) each(f func(*Node) error) {
 	}
 }
 
-func (c *Cluster) newNode(id, port, controllerPort int) *Node {
+// apart reports whether the controller is a process of its own.
+func (c *Cluster) apart() bool { return c.opts.Brokers > 1 && !c.opts.Combined }
+
+// newNode lays out a node; controllers are the ports of the quorum's members, whose ids are 1 and so on, or controllerID.
+func (c *Cluster) newNode(id, port int, controllers []int) *Node {
 	n := &Node{ID: id, Port: port, dir: filepath.Join(c.dir, fmt.Sprint("node", id))}
-	controller := c.opts.Brokers == 1 || id == controllerID
+	controller := !c.apart() || id == controllerID
+	own := controllers[0]
+	var voters []string
+	for i, port := range controllers {
+		voter := i + 1
+		if c.apart() {
+			voter = controllerID
+		}
+		if voter == id {
+			own = port
+		}
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", voter, port))
+	}
 	props := map[string]string{
 		"node.id":                        fmt.Sprint(id),
 		"controller.listener.names":      "CONTROLLER",
@@ -162,7 +185,7 @@ func (c *Cluster) newNode(id, port, controllerPort int) *Node {
 		"auto.create.topics.enable": "false", "log.retention.check.interval.ms": "500",
 		"log.cleaner.backoff.ms": "500", "log.initial.task.delay.ms": "100",
 		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500",
-		"controller.quorum.voters": fmt.Sprintf("%d@127.0.0.1:%d", map[bool]int{true: 1, false: controllerID}[c.opts.Brokers == 1], controllerPort),
+		"controller.quorum.voters": strings.Join(voters, ","),
 	}
 	var roles, listeners []string
 	if id != controllerID {
@@ -174,7 +197,7 @@ func (c *Cluster) newNode(id, port, controllerPort int) *Node {
 	}
 	if controller {
 		roles = append(roles, "controller")
-		listeners = append(listeners, fmt.Sprintf("CONTROLLER://127.0.0.1:%d", controllerPort))
+		listeners = append(listeners, fmt.Sprintf("CONTROLLER://127.0.0.1:%d", own))
 	}
 	props["process.roles"], props["listeners"] = strings.Join(roles, ","), strings.Join(listeners, ",")
 	for k, v := range c.opts.Props {
@@ -207,9 +230,13 @@ func (n *Node) propsFile() string { return filepath.Join(n.dir, "server.properti
 
 // javaCommand runs a class of Kafka's jars in a small JVM.
 func javaCommand(ctx context.Context, tb testing.TB, class string, args ...string) *exec.Cmd {
-	all := append([]string{"-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", filepath.Join(Libs(tb), "*"), class}, args...)
-	return exec.CommandContext(ctx, "java", all...)
+	return jvm(ctx, tb, []string{"-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}, class, args...)
+}
+
+// jvm runs a class of Kafka's jars in a JVM with the options.
+func jvm(ctx context.Context, tb testing.TB, options []string, class string, args ...string) *exec.Cmd {
+	all := append(slices.Clone(options), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(Libs(tb), "*"), class)
+	return exec.CommandContext(ctx, "java", append(all, args...)...)
 }
 
 func (c *Cluster) start(n *Node) error {
@@ -225,6 +252,9 @@ func (c *Cluster) start(n *Node) error {
 	}
 	defer log.Close()
 	cmd := javaCommand(context.Background(), c.tb, "kafka.Kafka", n.propsFile())
+	if c.opts.JVM != nil {
+		cmd = jvm(context.Background(), c.tb, c.opts.JVM, "kafka.Kafka", n.propsFile())
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
