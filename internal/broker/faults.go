@@ -28,6 +28,8 @@ var refusals = []struct {
 	{control.ErrEligibleUnavailable, wire.ErrEligibleLeadersNotAvailable},
 	{control.ErrNoReassignment, wire.ErrNoReassignmentInProgress},
 	{control.ErrInvalidRequest, wire.ErrInvalidRequest},
+	{control.ErrFeatureLevel, wire.ErrInvalidUpdateVersion},
+	{control.ErrUnknownNode, wire.ErrBrokerIDNotRegistered},
 	{control.ErrUnreadable, wire.ErrKafkaStorageError},
 	{metastore.ErrUnavailable, wire.ErrRequestTimedOut},
 	{metastore.ErrUnknownOutcome, wire.ErrRequestTimedOut},

@@ -21,8 +21,8 @@ import (
 //     UNSUPPORTED_VERSION and the range of ApiVersions itself (KIP-511); the
 //     body isn't read.
 //   - A client name or version that isn't of Kafka's form is INVALID_REQUEST.
-//   - No features are finalized: transactions v2 and the new group protocol
-//     aren't served yet, and clients turn them on by what they see here.
+//   - Features are those of meta.KnownFeatures: clients turn transactions v2 on by
+//     what they see here.
 //
 // Versions
 //   - 1: throttle time. 3: flexible body (never header), client name and
@@ -36,6 +36,9 @@ func (c *Call) apiVersions(in *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
 	}
 	for _, e := range c.keys {
 		out.ApiKeys = append(out.ApiKeys, advertised(e.key))
+	}
+	if in.Version >= 3 {
+		c.features(in.Version, out)
 	}
 	if in.Version >= 3 && in.ClientSoftwareName == wire.SoftwareName {
 		for _, e := range c.own {

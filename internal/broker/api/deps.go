@@ -34,6 +34,7 @@ type Deps struct {
 	Groups      Groups
 	ProducerIDs ProducerIDs
 	Cluster     Cluster
+	Operator    Operator
 	// Metrics is told what was produced and fetched; nil for none.
 	Metrics Metrics
 }

@@ -47,7 +47,7 @@ func newWorld(t testing.TB) *world {
 		Settings:  func() Settings { w.mu.Lock(); defer w.mu.Unlock(); return w.settings },
 		ClusterID: testCluster, NodeID: 1, Logger: slog.New(slog.DiscardHandler),
 		Now:        func() types.Millis { return 1_000_000 },
-		Partitions: (*fakePartitions)(w), Topics: &w.topics, ProducerIDs: (*fakePIDs)(w), Cluster: &fakeCluster{},
+		Partitions: (*fakePartitions)(w), Topics: &w.topics, ProducerIDs: (*fakePIDs)(w), Cluster: &fakeCluster{}, Operator: &fakeOperator{},
 	})
 	keys := meta.KeysOf(testCluster)
 	w.apply(map[string][]byte{

@@ -24,7 +24,10 @@ func coreAPIs() []entry {
 		on(wire.KeyAlterPartitionReassignments, (*Call).alterPartitionReassignments),
 		on(wire.KeyListPartitionReassignments, (*Call).listPartitionReassignments),
 		on(wire.KeyIncrementalAlterConfigs, (*Call).incrementalAlterConfigs),
+		on(wire.KeyDescribeQuorum, (*Call).describeQuorum),
+		on(wire.KeyUpdateFeatures, (*Call).updateFeatures),
 		on(wire.KeyDescribeCluster, (*Call).describeCluster),
+		on(wire.KeyUnregisterBroker, (*Call).unregisterBroker),
 		on(wire.KeyDescribeTopicPartitions, (*Call).describeTopicPartitions),
 	}
 }

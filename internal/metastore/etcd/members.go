@@ -129,19 +129,37 @@ func (s *Store) change(ctx context.Context, call func(context.Context) error) er
 
 // Answers reports whether one member answers at its client address now.
 func (s *Store) Answers(ctx context.Context, endpoint string) bool {
+	_, err := s.Progress(ctx, endpoint)
+	return err == nil
+}
+
+// Progress is how far a member has got.
+type Progress struct {
+	// Leader is the member that leads as this one knows, 0 if none.
+	Leader uint64
+	Term   uint64
+	// Index is the member's last, Committed what it knows to be committed.
+	Index, Committed uint64
+}
+
+// Progress asks one member at its client address.
+func (s *Store) Progress(ctx context.Context, endpoint string) (Progress, error) {
+	cli := s.cli
 	if s.cli.ActiveConnection() == nil {
-		cli, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: s.o.AttemptTimeout, TLS: s.o.TLS, Logger: zap.NewNop()})
+		one, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: s.o.AttemptTimeout, TLS: s.o.TLS, Logger: zap.NewNop()})
 		if err != nil {
-			return false
+			return Progress{}, err
 		}
-		defer func() { _ = cli.Close() }() // it was only for one question
-		return s.attempt(ctx, func(ctx context.Context) error {
-			_, err := cli.Status(ctx, endpoint)
-			return err
-		}) == nil
+		defer func() { _ = one.Close() }() // it was only for one question
+		cli = one
 	}
-	return s.attempt(ctx, func(ctx context.Context) error {
-		_, err := s.cli.Status(ctx, endpoint)
+	var p Progress
+	err := s.attempt(ctx, func(ctx context.Context) error {
+		status, err := cli.Status(ctx, endpoint)
+		if err == nil {
+			p = Progress{Leader: status.Leader, Term: status.RaftTerm, Index: status.RaftIndex, Committed: status.RaftAppliedIndex}
+		}
 		return err
-	}) == nil
+	})
+	return p, err
 }
