@@ -26,7 +26,7 @@ const (
 	callsEnd = 5 * time.Second
 	// learnerPatience is how long a node waits for another one that is joining:
 	// etcd takes one learner at a time.
-	learnerPatience = 30 * time.Second
+	learnerPatience = 40 * time.Second
 )
 
 // join asks to be taken in and starts as what the answer says. The place is
@@ -162,6 +162,9 @@ func (s *Server) becomeVoter(remote *etcd.Store) {
 		}
 		select {
 		case <-pause.C:
+		case err := <-e.Err():
+			s.fail(s.errEnded(e, fmt.Errorf("metadata member: %w", err)))
+			return
 		case <-e.Server.StopNotify():
 			s.fail(s.errRemoved())
 			return
