@@ -248,6 +248,9 @@ func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
 	if err := checkDatabase(filepath.Join(cfg.Dir, "member", "snap", "db")); err != nil {
 		return nil, err
 	}
+	if err := checkLog(cfg.Dir); err != nil {
+		return nil, err
+	}
 	return embed.StartEtcd(cfg)
 }
 
