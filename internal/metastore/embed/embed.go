@@ -81,6 +81,8 @@ type Options struct {
 	Join func(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error)
 	// Logger gets etcd's warnings and errors; its information is at level debug. Nil drops them.
 	Logger *slog.Logger
+	// Look is how often the list of members is looked at; 0: as is good for a node.
+	Look time.Duration
 	// UnsafeNoSync leaves out fsync, for tests that don't crash.
 	UnsafeNoSync bool
 }
@@ -151,6 +153,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
+	}
+	if o.Look <= 0 {
+		o.Look = syncEvery
 	}
 	return o
 }
