@@ -34,6 +34,9 @@ func newRegistration(ctx context.Context) *registration {
 
 func (r *registration) id() meta.LeaseID { return meta.LeaseID(r.lease.Load()) }
 
+// LeaseID is the lease of this node's present registration, 0 if there is none.
+func (b *Broker) LeaseID() meta.LeaseID { return b.lease.id() }
+
 // clockMargin is the part of a lease by which this node's clock may be slower than the store's.
 const clockMargin = 50
 

@@ -108,6 +108,24 @@ func (c *Cluster) Any() *Broker {
 	panic("every node was stopped")
 }
 
+// Lapse cuts a node off from the metadata and ends its lease, as its death does in
+// time. It still runs, and serves nothing.
+func (c *Cluster) Lapse(t testing.TB, id types.BrokerID) {
+	t.Helper()
+	c.Stores[id].Cut(true)
+	lease := c.Nodes[id].LeaseID()
+	c.Store.ExpireLease(lease)
+}
+
+// Stop stops every node that still runs.
+func (c *Cluster) Stop(t testing.TB) {
+	t.Helper()
+	for id, b := range c.Nodes {
+		c.Stores[id].Cut(false)
+		b.Stop(t)
+	}
+}
+
 // Client connects a client that knows every node.
 func (c *Cluster) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
