@@ -150,6 +150,7 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 		ticks: func() types.Millis { return types.Millis(clock.Since(ctx, b.started).Milliseconds()) },
 	}
 	b.env.peer = b.peerView
+	b.env.leaderThrottle, b.env.followerThrottle = &throttle{ticks: b.env.ticks}, &throttle{ticks: b.env.ticks}
 	b.env.lapsed = func() bool { return b.lease != nil && b.lease.over() }
 	b.env.readFromRack = cfg.Replica.Selector == config.RackAwareSelector
 	return b

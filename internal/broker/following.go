@@ -83,7 +83,20 @@ func (p *Partition) want(later bool) {
 	own := replicaLog(v)
 	p.env.fetching.Want(follow.Want{
 		TopicPartition: p.tp, TopicID: p.id, Leader: p.followed, Request: p.follower.Next(&own), LogStart: v.LogStart, Later: later, Taker: p,
+		Throttle: p.followThrottle(),
 	})
+}
+
+// followThrottle says whether this replica's fetches are counted, or also held back.
+func (p *Partition) followThrottle() follow.ThrottleKind {
+	s := p.throttled.Load()
+	switch {
+	case s == nil || !s.asFollower:
+		return follow.Unthrottled
+	case slices.Contains(s.inSync, p.env.nodeID):
+		return follow.Counted
+	}
+	return follow.HeldBack
 }
 
 // Take implements follow.Taker.
@@ -314,6 +327,7 @@ func (b *Broker) startFollowing() error {
 	b.fetchers = follow.New(follow.Options{
 		Node: peers{b}, Client: follow.Connect(source.Open(cfg, source.Options{Logger: b.logger, SoftwareVersion: b.opts.Version, ClusterID: b.clusterID})),
 		Logger: b.logger, Limits: limits, PartitionBytes: c.Replica.FetchMaxBytes, BackoffMax: time.Duration(c.Replica.FetchBackoffMs) * time.Millisecond,
+		Throttle: b.env.followerThrottle,
 	})
 	b.env.fetching, b.env.changeISR = b.fetchers, b.changeISR
 	return nil

@@ -71,6 +71,9 @@ func (b *Broker) showTopics(image *meta.Image, d meta.Delta, told map[meta.Parti
 func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 	b.metrics.Meta.Revision.Set(float64(image.Revision()))
 	b.controller.ImageChanged(d)
+	if len(d.BrokerConfigs) > 0 {
+		b.showBrokerConfigs(image)
+	}
 	if d.Features {
 		if err := b.checkFeatures(image); err != nil {
 			b.fail(err) // it registered before the level rose, and wasn't seen

@@ -58,6 +58,7 @@ type InlineOptions struct {
 func NewInline(o InlineOptions) *Inline {
 	env := &environment{
 		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: VirtualRules{Log: o.Rules}, firstCut: o.FirstCut,
+		leaderThrottle: &throttle{ticks: o.Now}, followerThrottle: &throttle{ticks: o.Now},
 		background: &sync.WaitGroup{}, ctx: context.Background(), ticks: o.Now, fetching: o.Fetching,
 		peer: func(types.BrokerID) replica.BrokerView { return replica.BrokerView{Epoch: types.NoBrokerEpoch} },
 	}

@@ -36,6 +36,8 @@ type environment struct {
 	lagMax types.Millis // replica.lag.time.max.ms
 	// lapsed says that this node's registration may be over (R10); nil: never.
 	lapsed func() bool
+	// leaderThrottle and followerThrottle hold replicas back that are being moved (KIP-73).
+	leaderThrottle, followerThrottle *throttle
 	// readFromRack is set by replica.selector.class (KIP-392).
 	readFromRack bool
 	// fetching fetches for those who follow; nil follows nobody.
@@ -72,8 +74,10 @@ type Partition struct {
 	flushMs, unsyncedSince atomic.Int64
 	compacts               atomic.Bool // cleanup.policy has compact
 	// asks is the attention that the clock owes the partition (attention).
-	asks    atomic.Int32
-	fetches fetchNotes
+	asks atomic.Int32
+	// throttled is nil where no throttle is about the partition.
+	throttled atomic.Pointer[throttled]
+	fetches   fetchNotes
 
 	// The rest belongs to the shard.
 

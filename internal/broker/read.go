@@ -57,10 +57,14 @@ func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadRe
 	case req.Committed:
 		to = v.LastStable
 	}
-	if from >= to || req.MaxBytes <= 0 {
+	if from >= to || req.MaxBytes <= 0 || req.Replica != types.NoBroker && p.holdsBack(req.Replica) {
 		return nil
 	}
-	return p.readRecords(s.log, from, to, req, out)
+	err := p.readRecords(s.log, from, to, req, out)
+	if req.Replica != types.NoBroker {
+		p.gave(out.Bytes)
+	}
+	return err
 }
 
 // mayRead judges a read before it looks at the log. Handlers hold a partition for

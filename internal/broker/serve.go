@@ -37,6 +37,7 @@ func (p *Partition) shown(rec *meta.PartitionRecord, rev meta.Revision, topic co
 		p.env.logger.Error("partition can't be served", "partition", p.tp.String(), "err", err)
 	}
 	p.lead()
+	p.showThrottled()
 	if !p.leading {
 		p.follow()
 	}

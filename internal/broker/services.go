@@ -136,6 +136,7 @@ func (b *Broker) readImage(ctx context.Context) error {
 	}
 	v.broken = b.fail
 	b.view = v
+	b.showBrokerConfigs(v.current())
 	b.lease = newRegistration(b.ctx)
 	b.lease.endless = b.env.rules.NoLeaseFence
 	b.controller = b.newController()

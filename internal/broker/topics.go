@@ -165,7 +165,7 @@ func (t *topics) AlterConfigs(ctx context.Context, r api.ConfigResource, changes
 	switch r.Kind {
 	case api.ConfigTopic:
 	case api.ConfigBroker:
-		return wire.Errorf(wire.ErrInvalidRequest, "Broker configs are read from server.properties and flags; they can't be altered at run time.")
+		return t.alterBroker(ctx, r.Name, changes, replace, validateOnly)
 	default:
 		return wire.Errorf(wire.ErrInvalidRequest, "Configs of resource type %d are not served.", r.Kind)
 	}
@@ -182,6 +182,40 @@ func (t *topics) AlterConfigs(ctx context.Context, r api.ConfigResource, changes
 			return nil, err
 		}
 		return control.AlterTopicConfigs(i, topic.ID, next, int(t.b.cfg.Topic(next).MinInsyncReplicas), t.b.me(), t.b.limits())
+	}
+	if validateOnly {
+		_, err := build(t.b.Image())
+		return topicFault(err)
+	}
+	return topicFault(t.b.plan(ctx, build))
+}
+
+// alterBroker changes the dynamic configs of this broker, or with no name those of all.
+func (t *topics) alterBroker(ctx context.Context, name string, changes []api.ConfigChange, replace, validateOnly bool) error {
+	id := types.NoBroker
+	if name != "" {
+		id = t.b.cfg.NodeID
+	}
+	build := func(i *meta.Image) ([]meta.Plan, error) {
+		next := maps.Clone(brokerConfigs(i, id))
+		if next == nil || replace {
+			next = make(map[string]string)
+		}
+		for _, c := range changes {
+			switch {
+			case c.Op == api.ConfigDelete || c.Value == nil:
+				delete(next, c.Name)
+			case c.Op == api.ConfigSet:
+				next[c.Name] = *c.Value
+			default:
+				return nil, wire.Errorf(wire.ErrInvalidConfig, "Config %s is not a list: nothing can be appended or subtracted.", c.Name)
+			}
+		}
+		if err := config.ValidateDynamic(next); err != nil {
+			return nil, wire.Errorf(wire.ErrInvalidConfig, "%s", strings.ReplaceAll(err.Error(), config.ErrDynamicConfig.Error()+": ", ""))
+		}
+		p, err := control.AlterBrokerConfigs(i, id, next, t.b.me())
+		return []meta.Plan{p}, err
 	}
 	if validateOnly {
 		_, err := build(t.b.Image())
@@ -236,13 +270,15 @@ func (t *topics) DescribeConfigs(_ context.Context, r api.ConfigResource, names 
 		}
 		return t.entries(topic.Record.Configs, names), nil
 	case api.ConfigBroker:
+		all := brokerConfigs(t.b.Image(), types.NoBroker)
 		if r.Name == "" {
-			return nil, nil // the default of all brokers: nothing is set dynamically
+			return apiEntries(config.DescribeDynamic(nil, all), names), nil
 		}
 		if r.Name != fmt.Sprint(t.b.cfg.NodeID) {
 			return nil, wire.Errorf(wire.ErrInvalidRequest, "Unexpected broker id, expected %d, but received %s.", t.b.cfg.NodeID, r.Name)
 		}
-		return apiEntries(t.b.cfg.DescribeBroker(), names), nil
+		dynamic := config.DescribeDynamic(brokerConfigs(t.b.Image(), t.b.cfg.NodeID), all)
+		return apiEntries(append(t.b.cfg.DescribeBroker(), dynamic...), names), nil
 	default:
 		return nil, wire.Errorf(wire.ErrInvalidRequest, "Configs of resource type %d are not served.", r.Kind)
 	}

@@ -14,29 +14,32 @@ import (
 // Topic is the effective configuration of one topic: its own configs over the
 // broker's defaults. Times in milliseconds, sizes in bytes.
 type Topic struct {
-	Compact, Delete        bool
-	CompressionType        string
-	DeleteRetentionMs      types.Millis
-	FileDeleteDelayMs      types.Millis
-	FlushMessages          int64
-	FlushMs                types.Millis
-	IndexIntervalBytes     int32
-	MaxCompactionLagMs     types.Millis
-	MaxMessageBytes        int32
-	TimestampAfterMaxMs    types.Millis
-	TimestampBeforeMaxMs   types.Millis
-	LogAppendTime          bool
-	MinCleanableDirtyRatio float64
-	MinCompactionLagMs     types.Millis
-	MinInsyncReplicas      int32
-	Preallocate            bool
-	RetentionBytes         int64
-	RetentionMs            types.Millis
-	SegmentBytes           int32
-	SegmentIndexBytes      int32
-	SegmentJitterMs        types.Millis
-	SegmentMs              types.Millis
-	UncleanLeaderElection  bool
+	Compact, Delete   bool
+	CompressionType   string
+	DeleteRetentionMs types.Millis
+	FileDeleteDelayMs types.Millis
+	// LeaderThrottledReplicas and FollowerThrottledReplicas are "*", or a list of partition:broker (IsThrottled).
+	LeaderThrottledReplicas   string
+	FollowerThrottledReplicas string
+	FlushMessages             int64
+	FlushMs                   types.Millis
+	IndexIntervalBytes        int32
+	MaxCompactionLagMs        types.Millis
+	MaxMessageBytes           int32
+	TimestampAfterMaxMs       types.Millis
+	TimestampBeforeMaxMs      types.Millis
+	LogAppendTime             bool
+	MinCleanableDirtyRatio    float64
+	MinCompactionLagMs        types.Millis
+	MinInsyncReplicas         int32
+	Preallocate               bool
+	RetentionBytes            int64
+	RetentionMs               types.Millis
+	SegmentBytes              int32
+	SegmentIndexBytes         int32
+	SegmentJitterMs           types.Millis
+	SegmentMs                 types.Millis
+	UncleanLeaderElection     bool
 	// ProducerIDExpirationMs is the broker's producer.id.expiration.ms: no topic config of its own.
 	ProducerIDExpirationMs types.Millis
 }
@@ -70,9 +73,9 @@ var topicKeys = sync.OnceValue(func() []topicKey {
 		{name: "file.delete.delay.ms", broker: "log.segment.delete.delay.ms", rule: longs(0), bind: func(t *topicText) any { return &t.FileDeleteDelayMs }, doc: "Time between a file's removal from the log and from the disk."},
 		{name: "flush.messages", broker: "log.flush.interval.messages", rule: longs(1), bind: func(t *topicText) any { return &t.FlushMessages }, doc: "Records between two flushes."},
 		{name: "flush.ms", broker: "log.flush.interval.ms", rule: longs(0), bind: func(t *topicText) any { return &t.FlushMs }, doc: "Longest time a record stays unflushed."},
-		{name: "follower.replication.throttled.replicas", def: "", rule: text(), bind: unused, doc: "Kept, no effect."},
+		{name: "follower.replication.throttled.replicas", def: "", rule: text(), bind: func(t *topicText) any { return &t.FollowerThrottledReplicas }, doc: "Replicas that follower.replication.throttled.rate of their broker holds back: partition:broker pairs, or *."},
 		{name: "index.interval.bytes", broker: "log.index.interval.bytes", rule: int32s(0), bind: func(t *topicText) any { return &t.IndexIntervalBytes }, doc: "Bytes between two index entries."},
-		{name: "leader.replication.throttled.replicas", def: "", rule: text(), bind: unused, doc: "Kept, no effect."},
+		{name: "leader.replication.throttled.replicas", def: "", rule: text(), bind: func(t *topicText) any { return &t.LeaderThrottledReplicas }, doc: "Replicas that leader.replication.throttled.rate of their leader holds back: partition:broker pairs of the leaders, or *."},
 		{name: "local.retention.bytes", def: "-2", rule: longs(-2), bind: unused, doc: "Kept, no effect: there is no tiered storage."},
 		{name: "local.retention.ms", def: "-2", rule: longs(-2), bind: unused, doc: "Kept, no effect: there is no tiered storage."},
 		{name: "max.compaction.lag.ms", broker: "log.cleaner.max.compaction.lag.ms", rule: longs(1), bind: func(t *topicText) any { return &t.MaxCompactionLagMs }, doc: "Age at which a record must be compacted."},
@@ -121,6 +124,8 @@ func ValidateTopic(configs map[string]string) error {
 				msg += fmt.Sprintf(": did you mean %s?", n)
 			}
 			faults = append(faults, fmt.Errorf("%w: %s", ErrTopicConfig, msg))
+		case strings.HasSuffix(name, ".throttled.replicas") && !throttledReplicas.MatchString(strings.TrimSpace(configs[name])):
+			faults = append(faults, fmt.Errorf("%w: invalid value %s for configuration %s: must be * or a list of partition:broker", ErrTopicConfig, configs[name], name))
 		case !k.rule.check(configs[name]) || name == "remote.storage.enable" && strings.TrimSpace(configs[name]) != "false":
 			allowed := k.rule.allowed()
 			if name == "remote.storage.enable" {

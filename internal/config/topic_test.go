@@ -36,6 +36,8 @@ func TestValidateTopic(t *testing.T) {
 	}
 	f(nil, "")
 	f(map[string]string{"retention.ms": "-1", "cleanup.policy": "compact", "compression.type": "zstd", "leader.replication.throttled.replicas": "*"}, "")
+	f(map[string]string{"follower.replication.throttled.replicas": "0:1, 12:3"}, "")
+	f(map[string]string{"follower.replication.throttled.replicas": "0-1"}, "partition:broker")
 	f(map[string]string{"retentoin.ms": "1"}, "did you mean retention.ms?")
 	f(map[string]string{"retention.ms": "-2"}, "at least -1")
 	f(map[string]string{"cleanup.policy": "shred"}, "cleanup.policy")

@@ -204,12 +204,8 @@ func (c *cluster) createTopic(m *machine, id types.TopicID) error {
 		Configs: c.o.topicConfigs(), MinISR: c.o.MinISR, TimelineID: "timeline-" + id.String(),
 	}
 	return m.node.Plan(func(i *meta.Image) ([]meta.Plan, error) {
-		switch t, ok := i.TopicByName(clusterTopic); {
-		case ok && t.ID == id:
+		if _, ok := i.TopicByName(clusterTopic); ok {
 			return nil, nil
-		case ok: // its deletion came to nothing
-			p, err := control.DeleteTopic(i, t.ID, m.node.Me())
-			return []meta.Plan{p}, err
 		}
 		return control.CreateTopic(i, r, m.node.Me(), m.node.Limits())
 	})

@@ -16,33 +16,24 @@ func (j *judge) stored() bool {
 	j.seen = rev
 	registered := map[types.BrokerID]bool{}
 	there := map[meta.PartitionID]bool{}
-	j.named = false
+	j.c.topic = types.TopicID{}
 	for _, kv := range kvs {
-		seen := j.revisions[kv.Key]
-		if seen.revision == kv.ModRevision {
-			j.stillThere(seen.key, registered, there)
-			continue
-		}
 		key, err := meta.KeysOf("cluster").Parse(kv.Key)
 		if err != nil {
 			continue
 		}
-		j.revisions[kv.Key] = seenKey{key: key, revision: kv.ModRevision}
-		j.stillThere(key, registered, there)
 		switch key.Kind {
 		case meta.KeyBroker:
-			j.registered(kv)
+			j.registered(kv, registered)
 		case meta.KeyName:
 			if n, err := meta.DecodeName(kv.Key, kv.Value); err == nil {
-				j.topicID = n.ID
+				j.c.topic = n.ID
 			}
 		case meta.KeyPartition:
-			j.recordWritten(kv, meta.PartitionID{Topic: key.TopicID, Number: key.Partition})
+			id := meta.PartitionID{Topic: key.TopicID, Number: key.Partition}
+			there[id] = true
+			j.recordWritten(kv, id)
 		}
-	}
-	j.c.topic = types.TopicID{}
-	if j.named {
-		j.c.topic = j.topicID
 	}
 	for id, seen := range j.leaseOf {
 		if !registered[id] && seen.ended < 0 {
@@ -57,28 +48,12 @@ func (j *judge) stored() bool {
 	return true
 }
 
-// seenKey is a key of the store as it was looked at last.
-type seenKey struct {
-	key      meta.Key
-	revision meta.Revision
-}
-
-func (j *judge) stillThere(key meta.Key, registered map[types.BrokerID]bool, there map[meta.PartitionID]bool) {
-	switch key.Kind {
-	case meta.KeyBroker:
-		registered[key.Broker] = true
-	case meta.KeyName:
-		j.named = true
-	case meta.KeyPartition:
-		there[meta.PartitionID{Topic: key.TopicID, Number: key.Partition}] = true
-	}
-}
-
-func (j *judge) registered(kv meta.KV) {
+func (j *judge) registered(kv meta.KV, registered map[types.BrokerID]bool) {
 	rec, err := meta.DecodeBroker(kv.Key, kv.Value)
 	if err != nil {
 		return
 	}
+	registered[rec.ID] = true
 	epoch := types.BrokerEpoch(kv.CreateRevision)
 	if seen := j.leaseOf[rec.ID]; seen != nil && seen.epoch == epoch {
 		return
@@ -135,5 +110,4 @@ func (j *judge) elected(l *ledger, old, rec *meta.PartitionRecord) {
 	j.c.k.note("store", "partition %d: an unclean election ends what was promised", l.id.Number)
 	l.unclean, l.uncleanIn = j.c.k.now, rec.LeaderEpoch
 	clear(l.committed)
-	l.top = nil
 }

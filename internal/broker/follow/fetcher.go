@@ -149,6 +149,13 @@ func (f *fetcher) apply() time.Time {
 			}
 			continue
 		}
+		if f.heldBack(w) {
+			w.due = clock.Now(f.f.ctx).Add(throttlePause)
+			if next.IsZero() || w.due.Before(next) {
+				next = w.due
+			}
+			continue
+		}
 		delete(f.later, tp)
 		f.join(tp, w)
 	}
@@ -185,12 +192,26 @@ func (f *fetcher) wish(tp types.TopicPartition, w *Want) {
 			f.leave(tp)
 		}
 		f.delay(tp, next)
+	case f.heldBack(next):
+		if old != nil {
+			f.leave(tp)
+		}
+		next.due = clock.Now(f.f.ctx).Add(throttlePause)
+		f.later[tp] = next
 	case old != nil && old.TopicID == w.TopicID && old.ask() == next.ask():
 		// The leader's session knows: it answers when it has something to say.
 		f.wanted[tp] = next
 	default:
 		f.join(tp, next)
 	}
+}
+
+// throttlePause is how long a partition that is held back waits before the throttle is asked again.
+const throttlePause = 100 * time.Millisecond
+
+// heldBack reports whether a partition must not be fetched for now (KIP-73).
+func (f *fetcher) heldBack(w *wanted) bool {
+	return w.Throttle == HeldBack && f.f.o.Throttle != nil && f.f.o.Throttle.IsSpent()
 }
 
 // delay puts a wish off, for longer each time.
@@ -278,6 +299,9 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 		// Invariant I-210: a wish is answered once; the partition says what it wants next.
 		assert.That(!w.answered, "I-210: a second answer for %s at %d", w.TopicPartition, w.Request.Offset)
 		w.answered = true
+		if w.Throttle != Unthrottled && f.f.o.Throttle != nil {
+			f.f.o.Throttle.Take(len(answer.Records))
+		}
 		a.Retain()
 		left.Add(1)
 		w.Taker.Take(answer, sync.OnceFunc(func() { a.Release(); over() }))

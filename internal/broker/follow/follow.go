@@ -36,8 +36,26 @@ type Want struct {
 	LogStart types.Offset
 	// Later: not at once, something failed.
 	Later bool
+	// Throttle says whether the node's throttle is about the partition.
+	Throttle ThrottleKind
 	// Taker gets the answer.
 	Taker Taker
+}
+
+// ThrottleKind says what a throttle does to a partition's fetches (KIP-73).
+type ThrottleKind int8
+
+// The ways of a throttle: nothing; to count what was fetched; also to hold it back when too much was.
+const (
+	Unthrottled ThrottleKind = iota
+	Counted
+	HeldBack
+)
+
+// Throttle is a rate that the throttled partitions of a node share.
+type Throttle interface {
+	IsSpent() bool
+	Take(bytes int)
 }
 
 // Taker is the partition that wants something.
@@ -75,6 +93,8 @@ type Options struct {
 	// Limits bound one fetch; PartitionBytes one partition's part of it.
 	Limits         source.FetchLimits
 	PartitionBytes int32
+	// Throttle is the node's for replicas that are being moved; nil: there is none.
+	Throttle Throttle
 	// BackoffMax bounds the pause after a failure.
 	BackoffMax time.Duration
 	// Context may carry a clock; nil: the background's. Close ends the fetchers, not it.
