@@ -58,6 +58,9 @@ func TestLoss(t *testing.T) {
 	demand(t, "two values after the loss", History{Sends: append(old(), fresh("x", 1)), Polls: join(seen, final("0a", "1b")), Losses: loss, Final: true}, InconsistentOffset)
 	demand(t, "two values before it", History{Sends: append(old(), sentAt(6, Send{Producer: "q", Partition: p0, Value: "x", Outcome: Acked, Offset: 1})...), Polls: final("0a"), Losses: loss, Final: true}, InconsistentOffset)
 	demand(t, "a consumer starts over", History{Sends: old(), Polls: join(seen, polledAt(12, polls("c", 1, "0a")...), final("0a")), Losses: loss, Final: true})
+	back := []Commit{listed(3, 11, 12), listed(1, 13, 14)}
+	demand(t, "a group is set back to the log's end", History{Sends: old(), Polls: join(seen, final("0a")), Commits: back, Losses: loss, Final: true})
+	demand(t, "a group goes back before the loss", History{Sends: old(), Polls: join(seen, final("0a")), Commits: []Commit{listed(3, 1, 2), listed(1, 3, 4)}, Losses: loss, Final: true}, CommitFalls)
 	demand(t, "a value of nobody", History{Sends: old(), Polls: join(seen, final("0?")), Losses: loss, Final: true}, PhantomRead)
 }
 
