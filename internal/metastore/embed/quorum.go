@@ -36,7 +36,7 @@ func (s *Server) Quorum(ctx context.Context) (Quorum, error) {
 		return Quorum{}, err
 	}
 	s.mu.Lock()
-	e := s.etcd
+	e, alone := s.etcd, s.place == nil
 	s.mu.Unlock()
 	q := Quorum{Members: make([]QuorumMember, len(all))}
 	type answer struct {
@@ -47,6 +47,9 @@ func (s *Server) Quorum(ctx context.Context) (Quorum, error) {
 	answers := make(chan answer)
 	for i, m := range all {
 		q.Members[i].Member = m
+		if alone {
+			q.Members[i].Peers, q.Members[i].Clients = nil, nil // it listens nowhere
+		}
 		go func() {
 			if e != nil && uint64(e.Server.MemberID()) == m.ID {
 				p := etcd.Progress{Leader: uint64(e.Server.Leader()), Term: e.Server.Term(), Index: e.Server.CommittedIndex(), Committed: e.Server.CommittedIndex()}

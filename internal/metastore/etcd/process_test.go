@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -31,6 +32,7 @@ type member struct {
 	Name, Dir, Client, Peer string
 	Cluster                 string // initial cluster: name=peer URL, …
 	MaxTxnOps               uint
+	Cert, CA                string // for TLS towards clients, who must show a certificate
 }
 
 func TestMain(m *testing.M) {
@@ -54,6 +56,11 @@ func runMember(spec string) error {
 	cfg.Name, cfg.Dir, cfg.MaxTxnOps = m.Name, m.Dir, m.MaxTxnOps
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	client, peer := url.URL{Scheme: "http", Host: m.Client}, url.URL{Scheme: "http", Host: m.Peer}
+	if m.Cert != "" {
+		client.Scheme = "https"
+		cfg.ClientTLSInfo = transport.TLSInfo{CertFile: m.Cert, KeyFile: m.Cert, TrustedCAFile: m.CA, ClientCertAuth: true}
+		cfg.EnableGRPCGateway = false
+	}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = m.Cluster
