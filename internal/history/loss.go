@@ -66,8 +66,8 @@ func (h *History) checkWindow(first, last bool) []Finding {
 	return c.found
 }
 
-// holes: of what was acknowledged before a loss, only the end of a log may be
-// missing after it.
+// holes: of what was acknowledged before a loss, and after the one before, only the
+// end of a log may be missing after it.
 func (h *History) holes() []Finding {
 	if !h.Final {
 		return nil
@@ -80,9 +80,10 @@ func (h *History) holes() []Finding {
 			read[p.Value] = true
 		}
 	}
+	from := int64(-1)
 	for _, loss := range h.Losses {
 		kept := map[types.TopicPartition]Send{} // the highest that is still there
-		isOld := func(s Send) bool { return s.Outcome == Acked && !s.Weak && s.At <= loss.At }
+		isOld := func(s Send) bool { return s.Outcome == Acked && !s.Weak && s.At > from && s.At <= loss.At }
 		for _, s := range h.Sends {
 			if top, ok := kept[s.Partition]; isOld(s) && read[s.Value] && (!ok || s.Offset > top.Offset) {
 				kept[s.Partition] = s
@@ -94,6 +95,7 @@ func (h *History) holes() []Finding {
 				c.report(HoleAfterLoss, place{s.Partition, s.Offset}, "%q of %s is gone, and %q above it at %d is not", brief(s.Value), s.Producer, brief(top.Value), top.Offset)
 			}
 		}
+		from = loss.At
 	}
 	return slices.CompactFunc(c.found, func(a, b Finding) bool { return a == b })
 }

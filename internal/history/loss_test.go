@@ -54,6 +54,10 @@ func TestLoss(t *testing.T) {
 	demand(t, "sent after the loss, and twice", History{Sends: append(old(), fresh("x", 1)), Polls: join(seen, final("0a", "1x", "2x")), Losses: loss, Final: true}, Duplicate)
 	demand(t, "without a loss it is a breach", History{Sends: old(), Polls: join(seen[:1], final("0a")), Final: true}, Unseen, Unseen)
 	demand(t, "a hole", History{Sends: old(), Polls: join(seen, final("0a", "2c")), Losses: loss, Final: true}, HoleAfterLoss)
+	later := fresh("z", 2)
+	later.Began, later.At = 24, 25
+	demand(t, "what came after one loss survives the next", History{Sends: append(old(), fresh("x", 1), later), Polls: join(seen, polledAt(30, polls("final", 1, "0a", "1x", "2z")...)),
+		Losses: []Loss{{At: 10}, {At: 20}}, Final: true})
 	demand(t, "acknowledged after the loss and gone", History{Sends: append(old(), fresh("x", 1)), Polls: join(seen, final("0a")), Losses: loss, Final: true}, Unseen)
 	demand(t, "two values after the loss", History{Sends: append(old(), fresh("x", 1)), Polls: join(seen, final("0a", "1b")), Losses: loss, Final: true}, InconsistentOffset)
 	demand(t, "two values before it", History{Sends: append(old(), sentAt(6, Send{Producer: "q", Partition: p0, Value: "x", Outcome: Acked, Offset: 1})...), Polls: final("0a"), Losses: loss, Final: true}, InconsistentOffset)
