@@ -31,6 +31,7 @@ type cluster struct {
 	wantTopic     types.TopicID // the present topic's id; zero while it is deleted
 	topic         types.TopicID // as the store has it, zero if there is none
 	pids          types.ProducerID
+	manual        bool // a script starts what has stopped
 	healed        bool
 	healedAt      time.Duration
 	lastPush      time.Duration
@@ -204,8 +205,12 @@ func (c *cluster) createTopic(m *machine, id types.TopicID) error {
 		Configs: c.o.topicConfigs(), MinISR: c.o.MinISR, TimelineID: "timeline-" + id.String(),
 	}
 	return m.node.Plan(func(i *meta.Image) ([]meta.Plan, error) {
-		if _, ok := i.TopicByName(clusterTopic); ok {
+		switch t, ok := i.TopicByName(clusterTopic); {
+		case ok && t.ID == id:
 			return nil, nil
+		case ok: // its deletion came to nothing
+			p, err := control.DeleteTopic(i, t.ID, m.node.Me())
+			return []meta.Plan{p}, err
 		}
 		return control.CreateTopic(i, r, m.node.Me(), m.node.Limits())
 	})

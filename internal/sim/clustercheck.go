@@ -24,6 +24,10 @@ type judge struct {
 	clean   map[types.BrokerEpoch]types.BrokerEpoch // what a registration says was kept
 	leaseOf map[types.BrokerID]*leaseSeen
 	seen    meta.Revision
+
+	revisions map[string]seenKey
+	topicID   types.TopicID // of the topic's name
+	named     bool
 }
 
 // leaseSeen is a broker's registration as the store has it.
@@ -45,7 +49,7 @@ type ledger struct {
 	// committed are the batches that somebody was promised (acknowledged with
 	// acks=all, or readable by consumers), by base offset.
 	committed map[types.Offset]*writtenBatch
-	upTo      types.Offset // committed reaches up to here as consumers were shown
+	top       *writtenBatch // the highest of them
 	unclean   time.Duration
 	uncleanIn types.LeaderEpoch
 	vault     bool
@@ -89,11 +93,15 @@ type shadowLog struct {
 func newJudge(c *cluster) *judge {
 	return &judge{
 		c: c, ledgers: map[meta.PartitionID]*ledger{}, lives: map[types.BrokerEpoch]life{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
-		leaseOf: map[types.BrokerID]*leaseSeen{},
+		leaseOf: map[types.BrokerID]*leaseSeen{}, revisions: map[string]seenKey{},
 	}
 }
 
-func (j *judge) fail(invariant, format string, args ...any) { j.c.k.fail(invariant, format, args...) }
+func (j *judge) fail(invariant, format string, args ...any) {
+	if !slices.Contains(j.c.mutation.mute, invariant) {
+		j.c.k.fail(invariant, format, args...)
+	}
+}
 
 func (j *judge) ledger(id meta.PartitionID) *ledger {
 	l := j.ledgers[id]
@@ -117,11 +125,20 @@ func (j *judge) look(m *machine, h *held) {
 		return
 	}
 	s := h.shadowLog
-	if !s.known || v.LogEnd != s.end || v.LogStart != s.start || v.History != s.history {
+	following := h.part.IsFollowing()
+	if !s.known || v.LogEnd != s.end || v.LogStart != s.start || v.History != s.history || following != s.following {
+		end, wasKnown := s.end, s.known
+		s.following = following
 		if !j.reread(m, h, v) {
 			return
 		}
 		j.history(m, h, v)
+		if wasKnown && v.LogEnd > end {
+			j.epochBegins(m, h, v, end)
+		}
+		if v.LogEnd < end {
+			j.isrHolds(j.ledger(h.id), fmt.Sprintf("%s cuts its log from %d to %d", m.name, end, v.LogEnd))
+		}
 	}
 	e, err := h.part.LeaderEpoch()
 	if err != nil {
@@ -323,6 +340,12 @@ func (j *judge) promise(l *ledger, w *writtenBatch, how string) {
 		return
 	}
 	l.committed[w.base] = w
+	if l.top == nil || l.top.base < w.base {
+		l.top = w
+		if l.record != nil {
+			j.isrHoldsTop(l, l.record, "a batch is "+how)
+		}
+	}
 }
 
 // acked takes note of an acknowledgement with acks=all.
@@ -364,6 +387,7 @@ func (j *judge) isrHolds(l *ledger, why string) {
 	if r == nil || l.deleted {
 		return
 	}
+	j.isrHoldsTop(l, r, why)
 	leader := j.c.machine(r.Leader)
 	if leader == nil || !leader.up() {
 		return
@@ -396,6 +420,28 @@ func (j *judge) isrHolds(l *ledger, why string) {
 				return
 			}
 		}
+	}
+}
+
+// isrHoldsTop demands that every member of ISR and ELR that is still the process
+// it was holds the last batch that anybody was promised.
+func (j *judge) isrHoldsTop(l *ledger, r *meta.PartitionRecord, why string) {
+	top := l.top
+	if top == nil || j.c.o.Compacted {
+		return
+	}
+	for _, member := range slices.Concat(r.ISR, r.ELR) {
+		at, known := j.lives[member.BrokerEpoch]
+		if !known || at.m.life != at.n || !at.m.up() {
+			continue
+		}
+		h := at.m.held(l.id)
+		if h == nil || !h.known || h.start >= top.next || h.has(&top.shadowBatch) {
+			continue
+		}
+		j.fail("ISRHoldsHW", "partition %d, epoch %d: %s; %s is in ISR %v or ELR %v, its log is [%d, %d) and lacks %s, %s at %v",
+			l.id.Number, r.LeaderEpoch, why, at.m.name, r.ISRIDs(), r.ELRIDs(), h.start, h.end, top.shadowBatch, top.how, top.promised)
+		return
 	}
 }
 
@@ -451,6 +497,20 @@ func (j *judge) history(m *machine, h *held, v log.View) {
 	}
 	if len(rest) > 1 || len(rest) == 1 && (rest[0].Start != v.LogEnd && !j.c.o.Compacted || h.part.IsFollowing() && rest[0].Start >= v.LogEnd) {
 		bad("entries %v have no records", rest)
+	}
+}
+
+// epochBegins demands that an epoch that came with a batch begins at the log end before it (R4).
+func (j *judge) epochBegins(m *machine, h *held, v log.View, oldEnd types.Offset) {
+	s := h.shadowLog
+	i := s.index(oldEnd)
+	if i >= len(s.batches) || v.History == nil || i > 0 && s.batches[i-1].epoch == s.batches[i].epoch {
+		return
+	}
+	for _, e := range v.History.Entries() {
+		if e.Epoch == s.batches[i].epoch && e.Start > oldEnd {
+			j.fail("EpochHistory", "%s %s: entry %v begins above the log end %d at which its first batch %s came (R4)", m.name, h.part.Name(), e, oldEnd, s.batches[i])
+		}
 	}
 }
 

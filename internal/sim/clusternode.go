@@ -161,7 +161,10 @@ func (m *machine) crash() {
 // gone is the end of a process that crashed; another one starts later.
 func (m *machine) gone() {
 	m.end()
-	m.k.after(m.k.dice("restart").between(50*time.Millisecond, m.c.o.RestartMost), "restart", m.boot)
+	wait := m.k.dice("restart").between(50*time.Millisecond, m.c.o.RestartMost)
+	if !m.c.manual {
+		m.k.after(wait, "restart", m.boot)
+	}
 }
 
 func (m *machine) end() {

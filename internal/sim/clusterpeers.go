@@ -101,6 +101,7 @@ type fetchLink struct {
 	leader  types.BrokerID
 	replica *src.Replica
 	wanted  map[types.TopicPartition]src.FetchPartition
+	last    *src.FetchAnswer // the last one that told of a divergence
 }
 
 // Set implements follow.Session.
@@ -118,6 +119,9 @@ func (f *fetchLink) Fetch(ctx context.Context, _ src.FetchLimits) (*src.FetchAns
 	slices.SortFunc(asked, func(a, b src.FetchPartition) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
+	if f.m.c.mutation.lateAnswers && f.last != nil && f.m.k.dice("late answers").chance(0.05) {
+		return f.last, nil
+	}
 	epoch := f.replica.Epoch()
 	var answer *src.FetchAnswer
 	err := f.m.ask(ctx, f.p, f.leader, "fetch", func(at *machine, reply func(func())) {
@@ -125,6 +129,9 @@ func (f *fetchLink) Fetch(ctx context.Context, _ src.FetchLimits) (*src.FetchAns
 		s.done = func(a *src.FetchAnswer) { reply(func() { answer = a }) }
 		s.serve()
 	})
+	if err == nil && slices.ContainsFunc(answer.Partitions, func(p src.FetchedPartition) bool { return p.Diverging != nil }) {
+		f.last = answer
+	}
 	return answer, err
 }
 

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"tidemark/internal/broker/api"
@@ -43,6 +42,8 @@ func init() {
 		{"reassign", 1, (*cluster).reassign},
 		{"min-isr", 0.7, (*cluster).changeMinISR},
 		{"recreate", 0.15, (*cluster).recreate},
+		{"crash-pair", 0.5, (*cluster).crashPair},
+		{"crash-leader", 1, (*cluster).crashLeader},
 	}
 }
 
@@ -88,6 +89,35 @@ func (c *cluster) crashInWrite(d dice) string {
 	}
 	m.disk.crashIn = d.IntN(pick(d, 3, 20, 100))
 	return fmt.Sprintf("%s after %d more changes of its disk", m.name, m.disk.crashIn)
+}
+
+// leading is the machine that the store says leads a partition, nil if none does.
+func (c *cluster) leading(d dice) *machine {
+	id, ok := c.anyPartition(d)
+	if r := c.check.ledger(id).record; ok && r != nil {
+		return c.machine(r.Leader)
+	}
+	return nil
+}
+
+func (c *cluster) crashLeader(d dice) string {
+	m := c.leading(d)
+	if m == nil || !m.up() {
+		return ""
+	}
+	m.crash()
+	return m.name
+}
+
+// crashPair stops a leader and another broker at the same moment.
+func (c *cluster) crashPair(d dice) string {
+	a, b := c.leading(d), c.anyMachine(d)
+	if a == nil || a == b || !a.up() || !b.up() {
+		return ""
+	}
+	a.crash()
+	b.crash()
+	return a.name + " and " + b.name
 }
 
 func (c *cluster) crashAll(dice) string {
@@ -333,5 +363,3 @@ func (c *cluster) recreate(d dice) string {
 	c.orderTopic()
 	return "the topic is deleted and made again"
 }
-
-var _ = slices.Contains[[]int]

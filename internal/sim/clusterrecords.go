@@ -16,24 +16,33 @@ func (j *judge) stored() bool {
 	j.seen = rev
 	registered := map[types.BrokerID]bool{}
 	there := map[meta.PartitionID]bool{}
-	j.c.topic = types.TopicID{}
+	j.named = false
 	for _, kv := range kvs {
+		seen := j.revisions[kv.Key]
+		if seen.revision == kv.ModRevision {
+			j.stillThere(seen.key, registered, there)
+			continue
+		}
 		key, err := meta.KeysOf("cluster").Parse(kv.Key)
 		if err != nil {
 			continue
 		}
+		j.revisions[kv.Key] = seenKey{key: key, revision: kv.ModRevision}
+		j.stillThere(key, registered, there)
 		switch key.Kind {
 		case meta.KeyBroker:
-			j.registered(kv, registered)
+			j.registered(kv)
 		case meta.KeyName:
 			if n, err := meta.DecodeName(kv.Key, kv.Value); err == nil {
-				j.c.topic = n.ID
+				j.topicID = n.ID
 			}
 		case meta.KeyPartition:
-			id := meta.PartitionID{Topic: key.TopicID, Number: key.Partition}
-			there[id] = true
-			j.recordWritten(kv, id)
+			j.recordWritten(kv, meta.PartitionID{Topic: key.TopicID, Number: key.Partition})
 		}
+	}
+	j.c.topic = types.TopicID{}
+	if j.named {
+		j.c.topic = j.topicID
 	}
 	for id, seen := range j.leaseOf {
 		if !registered[id] && seen.ended < 0 {
@@ -48,12 +57,28 @@ func (j *judge) stored() bool {
 	return true
 }
 
-func (j *judge) registered(kv meta.KV, registered map[types.BrokerID]bool) {
+// seenKey is a key of the store as it was looked at last.
+type seenKey struct {
+	key      meta.Key
+	revision meta.Revision
+}
+
+func (j *judge) stillThere(key meta.Key, registered map[types.BrokerID]bool, there map[meta.PartitionID]bool) {
+	switch key.Kind {
+	case meta.KeyBroker:
+		registered[key.Broker] = true
+	case meta.KeyName:
+		j.named = true
+	case meta.KeyPartition:
+		there[meta.PartitionID{Topic: key.TopicID, Number: key.Partition}] = true
+	}
+}
+
+func (j *judge) registered(kv meta.KV) {
 	rec, err := meta.DecodeBroker(kv.Key, kv.Value)
 	if err != nil {
 		return
 	}
-	registered[rec.ID] = true
 	epoch := types.BrokerEpoch(kv.CreateRevision)
 	if seen := j.leaseOf[rec.ID]; seen != nil && seen.epoch == epoch {
 		return
@@ -110,4 +135,5 @@ func (j *judge) elected(l *ledger, old, rec *meta.PartitionRecord) {
 	j.c.k.note("store", "partition %d: an unclean election ends what was promised", l.id.Number)
 	l.unclean, l.uncleanIn = j.c.k.now, rec.LeaderEpoch
 	clear(l.committed)
+	l.top = nil
 }

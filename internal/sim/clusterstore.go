@@ -86,6 +86,9 @@ func (s *storeLink) Txn(ctx context.Context, txn metastore.Txn) (res metastore.T
 		a, e := st.Txn(background, txn)
 		return func() { res, err = a, e }
 	})
+	if s.m.c.mutation.sureOfAll && (lost != nil || errors.Is(err, metastore.ErrUnknownOutcome)) {
+		return metastore.TxnResult{}, nil
+	}
 	if lost != nil {
 		s.m.k.probe("store: outcome unknown")
 		return res, errors.Join(metastore.ErrUnknownOutcome, lost)
