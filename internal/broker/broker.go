@@ -28,6 +28,7 @@ import (
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/embed"
 	"tidemark/internal/net"
+	"tidemark/internal/source"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/vault"
 	"tidemark/internal/vfs"
@@ -82,6 +83,7 @@ type Broker struct {
 	partitions sync.Map // meta.PartitionID → *Partition
 	// fetchers fetch for partitions that follow other brokers, over the listener interBroker.
 	fetchers    *follow.Fetchers
+	peerClient  *source.Client // of the listener between brokers; nil in the simulator
 	interBroker string
 	isrTicks    int // of watchISRs
 	topics      *topics

@@ -324,8 +324,9 @@ func (b *Broker) startFollowing() error {
 	limits := source.FetchLimits{
 		MaxWait: time.Duration(c.Replica.FetchWaitMaxMs) * time.Millisecond, MinBytes: c.Replica.FetchMinBytes, MaxBytes: c.Replica.FetchResponseMaxBytes,
 	}
+	b.peerClient = source.Open(cfg, source.Options{Logger: b.logger, SoftwareVersion: b.opts.Version, ClusterID: b.clusterID})
 	b.fetchers = follow.New(follow.Options{
-		Node: peers{b}, Client: follow.Connect(source.Open(cfg, source.Options{Logger: b.logger, SoftwareVersion: b.opts.Version, ClusterID: b.clusterID})),
+		Node: peers{b}, Client: follow.Connect(b.peerClient),
 		Logger: b.logger, Limits: limits, PartitionBytes: c.Replica.FetchMaxBytes, BackoffMax: time.Duration(c.Replica.FetchBackoffMs) * time.Millisecond,
 		Throttle: b.env.followerThrottle,
 	})

@@ -3,13 +3,16 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"time"
 
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/types"
 	"tidemark/internal/journal"
 	"tidemark/internal/telemetry"
+	"tidemark/internal/wire"
 )
 
 // mirrorNode is this node as its mirrors see it.
@@ -27,6 +30,39 @@ func (n mirrorNode) Limits() control.Limits { return n.limits() }
 func (n mirrorNode) Partition(id types.TopicID, number int32) (mirror.Partition, bool) {
 	p, ok := n.Broker.Partition(id, number)
 	return mirrorPartition{p}, ok
+}
+
+// AskPeer implements mirror.Node.
+func (n mirrorNode) AskPeer(ctx context.Context, id types.BrokerID, verb string, body []byte, patience time.Duration) ([]byte, error) {
+	peer, ok := peers{n.Broker}.Peer(id)
+	if !ok || n.peerClient == nil {
+		return nil, fmt.Errorf("broker %d is not registered on the listener between brokers", id)
+	}
+	n.peerClient.SetBroker(peer)
+	return n.peerClient.Verb(ctx, id, verb, body, patience)
+}
+
+// Addresses implements mirror.Node: where clients of the listener between brokers find this cluster.
+func (n mirrorNode) Addresses() []string {
+	var list []string
+	for e := range n.Image().Brokers() {
+		if at, ok := (peers{n.Broker}).Peer(e.ID); ok {
+			list = append(list, at.Address())
+		}
+	}
+	return list
+}
+
+// verbs takes other brokers' requests for their part of a verb.
+type verbs struct{ b *Broker }
+
+// Verb implements api.Verbs.
+func (v verbs) Verb(ctx context.Context, verb string, body []byte) ([]byte, error) {
+	s := v.b.services.Load()
+	if s == nil {
+		return nil, wire.Errorf(wire.ErrBrokerNotAvailable, "the broker is starting")
+	}
+	return s.mirrors.Verb(ctx, verb, body)
 }
 
 // mirrorPartition is a partition as its mirror sees it.

@@ -33,6 +33,7 @@ var apis = []apiRange{
 	{36, "SaslAuthenticate", 0, 2, false},
 	{keyDescribeProducers, "DescribeProducers", 0, 0, false},
 	{int16(wire.KeyDescribeLineage), "DescribeLineage", 0, 0, false},
+	{int16(wire.KeyMirrorVerb), "MirrorVerb", 0, 0, false},
 	{int16(wire.KeyWakeFetch), "WakeFetch", 0, 0, false},
 }
 

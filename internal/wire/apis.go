@@ -59,19 +59,26 @@ func OwnAPIs() []API { return ownAPIs[:] }
 
 var ownAPIs = [...]API{
 	{Key: KeyDescribeLineage, Name: "DescribeLineage", Min: 0, Max: 0, FlexibleFrom: 0},
+	{Key: KeyMirrorVerb, Name: "MirrorVerb", Min: 0, Max: 0, FlexibleFrom: 0},
 	{Key: KeyWakeFetch, Name: "WakeFetch", Min: 0, Max: 0, FlexibleFrom: 0},
 }
 
-// KeyDescribeLineage is the first API key of our own.
-const KeyDescribeLineage Key = 32000
+// The API keys of our own.
+const (
+	KeyDescribeLineage Key = 32000
+	KeyMirrorVerb      Key = 32001
+)
 
 // KeyWakeFetch is used between the brokers of one cluster.
 const KeyWakeFetch Key = 32010
 
 // NewRequest makes an empty request of a key, nil if nobody knows its messages.
 func NewRequest(k Key) kmsg.Request {
-	if k == KeyDescribeLineage {
+	switch k {
+	case KeyDescribeLineage:
 		return &LineageRequest{}
+	case KeyMirrorVerb:
+		return &MirrorVerbRequest{}
 	}
 	if k == KeyWakeFetch {
 		return &WakeFetchRequest{}

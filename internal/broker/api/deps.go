@@ -34,7 +34,9 @@ type Deps struct {
 	Groups      Groups
 	ProducerIDs ProducerIDs
 	Cluster     Cluster
-	Operator    Operator
+	// Verbs are this broker's parts of mirrors' verbs; nil: it takes none.
+	Verbs    Verbs
+	Operator Operator
 	// Metrics is told what was produced and fetched; nil for none.
 	Metrics Metrics
 }

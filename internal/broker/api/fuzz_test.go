@@ -81,6 +81,8 @@ func kmsgBody(key wire.Key, version int16) []byte {
 		in = &wire.LineageRequest{Topics: []wire.LineageRequestTopic{{ID: topicIDOf("t"), Partitions: []int32{0, 1}}}}
 	case wire.KeyWakeFetch:
 		in = &wire.WakeFetchRequest{SessionID: 1, SessionEpoch: 1}
+	case wire.KeyMirrorVerb:
+		in = &wire.MirrorVerbRequest{Verb: "fence", Body: []byte("{}")}
 	default:
 		in = kmsg.RequestForKey(int16(key))
 	}

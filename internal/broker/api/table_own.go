@@ -7,6 +7,7 @@ import "tidemark/internal/wire"
 func ownAPIs() []entry {
 	return []entry{
 		on(wire.KeyDescribeLineage, (*Call).describeLineage),
+		on(wire.KeyMirrorVerb, (*Call).mirrorVerb),
 		on(wire.KeyWakeFetch, (*Call).wakeFetch),
 	}
 }

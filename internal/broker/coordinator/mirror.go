@@ -110,6 +110,31 @@ func (c *Coordinator) ClampAll(ctx context.Context, cuts []Cut) ([]Lowered, erro
 	return lowered, nil
 }
 
+// Past gives what ClampAll would lower, and changes nothing.
+func (c *Coordinator) Past(ctx context.Context, cuts []Cut) ([]Lowered, error) {
+	at := make(map[types.TopicPartition]types.Offset, len(cuts))
+	for _, cut := range cuts {
+		at[cut.TopicPartition] = cut.Offset
+	}
+	listed, code := c.List(ctx, nil, nil)
+	if code != group.None {
+		return nil, wire.ErrCode(code)
+	}
+	var past []Lowered
+	for _, l := range listed {
+		entries, code := c.Offsets(ctx, l.Group)
+		if code != group.None {
+			continue // gone, or moved to another node meanwhile
+		}
+		for _, e := range entries {
+			if to, ok := at[e.TopicPartition]; ok && e.Offset > to {
+				past = append(past, Lowered{Group: l.Group, TopicPartition: e.TopicPartition, From: e.Offset, To: to})
+			}
+		}
+	}
+	return past, nil
+}
+
 // ListCommitted gives all committed offsets of a group, ordered by topic and partition.
 func (c *Coordinator) ListCommitted(ctx context.Context, groupID string) ([]OffsetAndMeta, error) {
 	entries, code := c.Offsets(ctx, groupID)

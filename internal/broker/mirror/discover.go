@@ -235,11 +235,11 @@ func (r *run) takeTopic(ctx context.Context, t *source.Topic, configs topicConfi
 	follows, promoted := r.follows(image, here.ID)
 	switch {
 	case promoted && r.isEarlier(image, here.ID):
-		return false, fmt.Errorf("the topic was failed over before and is writable here; delete it, or exclude it with --exclude")
+		return false, fmt.Errorf("the topic was failed over before and is writable here; `mirror failback %s` makes it a mirror again, --exclude leaves it out", r.name)
 	case promoted:
 		return false, nil
 	case !follows:
-		return false, fmt.Errorf("a topic of this name exists here and is no mirror of this one; delete it, or exclude it with --exclude")
+		return false, fmt.Errorf("a topic of this name exists here and is no mirror of this one; `mirror failback %s` shows what making it one would cut, --exclude leaves it out", r.name)
 	case !t.ID.IsZero() && t.ID != here.ID:
 		return false, nil // its partitions say TOPIC_ID_MISMATCH
 	case len(t.Partitions) > int(here.Record.Partitions):
@@ -294,6 +294,9 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		return control.CreateTopic(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
 	})
+	if errors.Is(err, control.ErrTopicExists) {
+		return nil // another node of this cluster has just made it
+	}
 	if err != nil {
 		return fmt.Errorf("can't be created: %w", err)
 	}

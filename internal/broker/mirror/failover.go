@@ -42,11 +42,7 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 			return Status{}, err
 		}
 	}
-	r := m.awaitRun(ctx, name)
-	if r == nil {
-		return Status{}, fmt.Errorf("mirror %s is not at work on this node yet: %w; try again", name, ErrState)
-	}
-	faults, err := r.promote(ctx, topics)
+	faults, err := m.promoteEverywhere(ctx, name, topics)
 	if err != nil {
 		return Status{}, err
 	}
@@ -65,6 +61,68 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 	st.Message = failoverMessage(e.Record, st.Partitions, time.Since(began))
 	m.log.Info("failed over", "mirror", name, "partitions", len(st.Partitions), "incomplete", len(faults), "says", strings.Join(st.Message, " "))
 	return st, nil
+}
+
+// failoverPatience is how long a failover goes on asking for partitions whose
+// leader can't be reached, or that have none at the moment.
+const failoverPatience = 30 * time.Second
+
+// promoteEverywhere has each partition's leader promote it, wherever it is, and
+// says why for those that aren't writable afterwards.
+func (m *Mirrors) promoteEverywhere(ctx context.Context, name string, topics []string) (map[types.TopicPartition]string, error) {
+	until := time.Now().Add(failoverPatience)
+	for n := 1; ; n++ {
+		list, err := m.everywhere(ctx, partPromote, part{Mirror: name, Topics: topics}, peerPatience)
+		faults := map[types.TopicPartition]string{}
+		for _, o := range list {
+			if o.Reason != "" {
+				faults[o.TopicPartition] = o.Detail
+			}
+		}
+		left := m.unpromotedOf(name, topics)
+		for _, tp := range left {
+			if faults[tp] == "" {
+				faults[tp] = "no broker leads it at the moment; the failover goes on by itself once one does"
+			}
+		}
+		switch {
+		case len(left) == 0, time.Now().After(until):
+			return faults, nil
+		case err != nil && len(list) == 0:
+			return faults, err
+		}
+		if !pause(ctx, time.Duration(min(n, 10))*50*time.Millisecond) {
+			return faults, ctx.Err()
+		}
+	}
+}
+
+// unpromotedOf lists the mirror's partitions that are no source of their own yet.
+func (m *Mirrors) unpromotedOf(name string, topics []string) []types.TopicPartition {
+	image := m.o.Node.Image()
+	var left []types.TopicPartition
+	for t := range image.TopicsByName() {
+		for p := range image.PartitionsOf(t.ID) {
+			if p.Record != nil && (part{Mirror: name, Topics: topics}).isOf(t, p) {
+				left = append(left, types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number})
+			}
+		}
+	}
+	return left
+}
+
+// promoteHere promotes what this node leads.
+func (m *Mirrors) promoteHere(ctx context.Context, p part) ([]outcome, error) {
+	r := m.awaitRun(ctx, p.Mirror)
+	if r == nil {
+		return nil, fmt.Errorf("mirror %s is not at work on this node yet: %w; try again", p.Mirror, ErrState)
+	}
+	faults, err := r.promote(ctx, p.Topics)
+	list := make([]outcome, 0, len(faults))
+	for tp, why := range faults {
+		list = append(list, outcome{TopicPartition: tp, Reason: core.NotPromoted, Detail: why})
+	}
+	return list, err
 }
 
 // runPatience is how long a verb waits for a mirror's run, which begins just after the node.
@@ -150,7 +208,7 @@ func (r *run) unpromoted(topics []string) []promoting {
 	image := r.m.o.Node.Image()
 	var list []promoting
 	for p := range image.Partitions() {
-		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != r.name || p.Record.Writable {
+		if p.Record == nil || !p.Record.IsMirror() || p.Record.Mirror.Name != r.name || p.Record.Leader != r.m.o.Node.NodeID() {
 			continue
 		}
 		t, ok := image.Topic(p.ID.Topic)
@@ -278,7 +336,7 @@ func (r *run) afterPromotion(ctx context.Context, topics []string, faults map[ty
 	ends := map[types.TopicPartition]types.Offset{}
 	image := r.m.o.Node.Image()
 	for p := range image.Partitions() {
-		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != r.name || !p.Record.Writable {
+		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != r.name || !p.Record.Writable || p.Record.Leader != r.m.o.Node.NodeID() {
 			continue
 		}
 		part, held := r.m.o.Node.Partition(p.ID.Topic, p.ID.Number)

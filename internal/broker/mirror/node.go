@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/config"
@@ -31,6 +32,10 @@ type Node interface {
 	Partition(id types.TopicID, number int32) (Partition, bool)
 	// Now is the wall clock.
 	Now() types.Millis
+	// AskPeer has another broker of this cluster do its part of a verb.
+	AskPeer(ctx context.Context, id types.BrokerID, verb string, body []byte, patience time.Duration) ([]byte, error)
+	// Addresses are this cluster's, HOST:PORT, for a mirror elsewhere.
+	Addresses() []string
 }
 
 // Partition is one partition of the node.
@@ -70,6 +75,7 @@ type Groups interface {
 	SyncOffsets(ctx context.Context, group string, offsets []coordinator.OffsetAndMeta) (coordinator.SyncResult, error)
 	ClampAll(ctx context.Context, cuts []coordinator.Cut) ([]coordinator.Lowered, error)
 	ListCommitted(ctx context.Context, group string) ([]coordinator.OffsetAndMeta, error)
+	Past(ctx context.Context, cuts []coordinator.Cut) ([]coordinator.Lowered, error)
 }
 
 // Options are what New needs.

@@ -16,28 +16,12 @@ import (
 // vouch asks whether the source's history reaches down to an epoch (R28). A
 // source that can't say doesn't vouch: the vault then keeps a little more.
 func (r *run) vouch(c *copier, e core.AskVouch) {
-	leader := c.leader.Load()
-	ask := func(epoch types.LeaderEpoch) (source.EpochAnswer, error) {
-		answers, err := r.client.EpochEnds(r.ctx, leader.broker, []source.EpochQuery{{TopicPartition: c.tp, CurrentEpoch: leader.epoch, Epoch: epoch}})
-		return answers[c.tp], err
-	}
-	if e.Epoch == leader.epoch && !leader.isMirror {
-		// A leader that clients write to has its own epoch in its history (R3). Asked,
-		// it answers with its log end, as for an epoch that it does not know.
-		c.step(core.Vouched{Ticket: e.Ticket, Yes: true}, nil)
-		return
-	}
-	a, err := ask(e.Epoch)
-	yes := err == nil && a.Code == 0 && a.Epoch == e.Epoch && a.End > e.Offset
-	if err == nil && !yes {
-		a, err = ask(e.Epoch + 1)
-		yes = err == nil && a.Code == 0 && a.Epoch == e.Epoch
-	}
+	yes, err := vouched(r.ctx, r.client, c.tp, c.leader.Load(), e.Epoch, e.Offset)
 	if err != nil && source.IsRetriable(err) {
 		c.step(failure(e.Ticket, err), nil)
 		return
 	}
-	c.step(core.Vouched{Ticket: e.Ticket, Yes: yes}, nil)
+	c.step(core.Vouched{Ticket: e.Ticket, Yes: yes && err == nil}, nil)
 }
 
 // probe compares the last own batch below an offset with the source's (R26).

@@ -42,6 +42,8 @@ type run struct {
 
 	// promoting is held by a failover, so that two don't work at once.
 	promoting sync.Mutex
+	// finishing and starting: failovers, and starts, that were begun are being ended.
+	finishing, starting atomic.Bool
 
 	mu sync.Mutex
 	// guards the following
@@ -142,7 +144,7 @@ func (r *run) start() {
 	r.spawn(r.watch.loop)
 	if r.record.Load().Want == meta.WantStopped {
 		// A failover that a restart interrupted goes on: it was decided.
-		r.spawn(func() { r.finishFailover(r.ctx) })
+		r.once(&r.finishing, func() { r.finishFailover(r.ctx) })
 	}
 }
 
@@ -195,7 +197,7 @@ func (r *run) backoff(n int) time.Duration {
 func (r *run) show(id meta.PartitionID) {
 	part, held := r.m.o.Node.Partition(id.Topic, id.Number)
 	rec, _ := r.m.o.Node.Image().Partition(id.Topic, id.Number)
-	if !held || rec == nil || rec.Writable {
+	if !held || rec == nil || !rec.IsMirror() {
 		r.drop(id)
 		return
 	}
@@ -214,6 +216,32 @@ func (r *run) show(id meta.PartitionID) {
 	if c != nil {
 		c.show()
 	}
+	switch me := r.m.o.Node.NodeID(); {
+	case rec.Leader != me || !rec.IsMirror():
+	case r.record.Load().Want == meta.WantStopped:
+		// The failover was decided: whoever leads now carries it out.
+		r.once(&r.finishing, func() { r.finishFailover(r.ctx) })
+	case rec.Mirror.State == meta.MirrorStarting:
+		r.once(&r.starting, func() {
+			if pause(r.ctx, startPatience) { // a start that runs ends by itself
+				r.finishStarts(r.ctx)
+			}
+		})
+	}
+}
+
+// startPatience is how long the verb that began a start has to end it.
+const startPatience = 2 * peerPatience
+
+// once spawns f unless it runs already.
+func (r *run) once(running *atomic.Bool, f func()) {
+	if !running.CompareAndSwap(false, true) {
+		return
+	}
+	r.spawn(func() {
+		defer running.Store(false)
+		f()
+	})
 }
 
 // drop forgets a partition that the mirror has no more to do with.

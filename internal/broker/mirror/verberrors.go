@@ -12,6 +12,10 @@ var (
 	ErrState = errors.New("not possible in this state")
 	// ErrSpec: what was asked for can't be understood.
 	ErrSpec = errors.New("bad mirror")
+	// ErrPlan: the verb needs a preview's plan, or the one quoted no longer holds (R24).
+	ErrPlan = errors.New("a plan is needed")
+	// ErrRefusedParts: partitions were refused; the sentence says which and why.
+	ErrRefusedParts = errors.New("refused")
 	// ErrNone: there is nothing of the kind yet.
 	ErrNone = errors.New("none yet")
 )

@@ -11,7 +11,6 @@ import (
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
-	core "tidemark/internal/core/mirror"
 	"tidemark/internal/source"
 )
 
@@ -122,7 +121,7 @@ func (m *Mirrors) Pause(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return m.changePartitions(ctx, name, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) { return core.Pause(rec) })
+	return m.partitionsTo(ctx, name, meta.WantPaused)
 }
 
 // Resume goes on after a pause, and tries again at once what has failed.
@@ -140,53 +139,21 @@ func (m *Mirrors) Resume(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	err = m.changePartitions(ctx, name, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
-		if rec.Mirror.State != meta.MirrorPaused {
-			return *rec, nil // a failed one tries again, and leaves FAILED once its cause is gone
-		}
-		return core.Resume(rec)
-	})
-	if r := m.run(name); r != nil {
-		for _, c := range r.all() {
-			c.send(core.RetryNow{})
-		}
-	}
-	return err
+	return m.partitionsTo(ctx, name, meta.WantRunning)
 }
 
-// changePartitions writes the records of all partitions that follow a mirror and
-// are led here, and tries again those that somebody else wrote meanwhile.
-func (m *Mirrors) changePartitions(ctx context.Context, name string, change func(*meta.PartitionRecord) (meta.PartitionRecord, error)) error {
-	for try := 1; ; try++ {
-		refused, err := m.changeOnce(ctx, name, change)
-		switch {
-		case err != nil:
-			return err
-		case refused == 0:
-			return nil
-		case try == commitTries:
-			return fmt.Errorf("mirror %s: %d partitions can't be written; try again", name, refused)
+// partitionsTo has the leaders of the mirror's partitions, wherever they are, pause or go on.
+func (m *Mirrors) partitionsTo(ctx context.Context, name, want string) error {
+	list, err := m.everywhere(ctx, partState, part{Mirror: name, Want: want}, peerPatience)
+	if err != nil {
+		return fmt.Errorf("mirror %s: %w; try again", name, err)
+	}
+	for _, o := range list {
+		if o.Reason != "" {
+			return fmt.Errorf("mirror %s: %w: %s", name, ErrState, o.sentence())
 		}
 	}
-}
-
-func (m *Mirrors) changeOnce(ctx context.Context, name string, change func(*meta.PartitionRecord) (meta.PartitionRecord, error)) (refused int, err error) {
-	image, me := m.o.Node.Image(), m.o.Node.Me()
-	var changes []*awaited
-	for p := range image.Partitions() {
-		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != name || p.Record.Writable || p.Record.Leader != me.ID {
-			continue
-		}
-		next, err := change(p.Record)
-		if err != nil {
-			return 0, fmt.Errorf("mirror %s: %w: %w", name, ErrState, err)
-		}
-		if next.Mirror.State == p.Record.Mirror.State {
-			continue
-		}
-		changes = append(changes, newAwaited(p.ID, p.ModRevision, next))
-	}
-	return m.writeAll(ctx, changes)
+	return nil
 }
 
 // awaited is a change whose outcome is waited for.
@@ -203,24 +170,30 @@ func newAwaited(id meta.PartitionID, from meta.Revision, rec meta.PartitionRecor
 
 // writeAll commits changes and waits for all outcomes; it gives the number of those that came too late.
 func (m *Mirrors) writeAll(ctx context.Context, changes []*awaited) (refused int, err error) {
+	late, err := m.writeEachOf(ctx, changes)
+	return len(late), err
+}
+
+// writeEachOf is writeAll that says which came too late, by place.
+func (m *Mirrors) writeEachOf(ctx context.Context, changes []*awaited) (late []int, err error) {
 	list := make([]*change, len(changes))
 	for i, c := range changes {
 		list[i] = &c.change
 	}
 	m.writer.put(list...)
-	for _, c := range changes {
+	for i, c := range changes {
 		select {
 		case applied := <-c.outcome:
 			if !applied {
-				refused++
+				late = append(late, i)
 			}
 		case <-ctx.Done():
-			return refused, ctx.Err()
+			return late, ctx.Err()
 		case <-m.ctx.Done():
-			return refused, errors.New("the node is shutting down")
+			return late, errors.New("the node is shutting down")
 		}
 	}
-	return refused, nil
+	return late, nil
 }
 
 // Delete forgets a mirror that was never started or has been failed over.

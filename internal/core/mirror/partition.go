@@ -204,8 +204,8 @@ func isAdopted(rec *meta.PartitionRecord) bool {
 func (p *Partition) recordShown(now types.Millis, own *Own, ev RecordShown, out *Effects) {
 	before := p.rec
 	p.rec, p.leading, p.allFetched = ev.Record, ev.Leading, ev.AllFetched
-	if before == nil || before.Mirror == nil || ev.Record == nil || ev.Record.Mirror == nil || before.Mirror.StartID != ev.Record.Mirror.StartID {
-		p.loadFacts()
+	if before == nil || before.Mirror == nil || ev.Record == nil || ev.Record.Mirror == nil || before.Mirror.StartID != ev.Record.Mirror.StartID || !isAdopted(before) && isAdopted(ev.Record) {
+		p.loadFacts() // an adoption may be a start's, made beside this machine
 	}
 	if !p.isActive() {
 		p.stop(out)
@@ -316,8 +316,8 @@ func (p *Partition) aligned(out *Effects) bool {
 // MayMirror reports whether LOG_ALIGNMENT may end, or why not (§6.2). fetched: every ISR
 // member has fetched in the record's leader epoch.
 func MayMirror(rec *meta.PartitionRecord, fetched bool) (bool, string) {
-	if len(rec.ISR) < rec.MinISR {
-		return false, fmt.Sprintf("ISR %d/%d", len(rec.ISR), rec.MinISR)
+	if need := rec.MinISRNow(); len(rec.ISR) < need {
+		return false, fmt.Sprintf("ISR %d/%d", len(rec.ISR), need)
 	}
 	if !fetched {
 		return false, "an in-sync replica has not fetched in this leader epoch"

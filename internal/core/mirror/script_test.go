@@ -206,6 +206,10 @@ func (w *world) event(t *testing.T, d *datadriven.TestData) error {
 		for i := range n {
 			w.rec.ISR = append(w.rec.ISR, meta.ISRMember{ID: types.BrokerID(i + 1), BrokerEpoch: 11})
 		}
+		w.rec.Replicas = nil
+		for i := range max(min, 1) {
+			w.rec.Replicas = append(w.rec.Replicas, w.policy.Me+types.BrokerID(i))
+		}
 		w.rec.MinISR, w.fetched = min, d.HasArg("fetched")
 		w.show()
 	default:

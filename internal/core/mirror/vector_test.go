@@ -233,7 +233,7 @@ func mayStart(t *testing.T, v *lmleVector) {
 	want := expect[struct {
 		May bool `json:"may_start_mirroring"`
 	}](t, v)
-	rec := meta.PartitionRecord{MinISR: v.MinISR}
+	rec := meta.PartitionRecord{MinISR: v.MinISR, Replicas: []types.BrokerID{0, 1, 2, 3, 4}}
 	fetched := true
 	for _, id := range v.ISR {
 		rec.ISR = append(rec.ISR, meta.ISRMember{ID: id})

@@ -1,0 +1,190 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/broker/ids"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/vault"
+)
+
+// Abandon takes a failback that was started back, for partitions that have
+// accepted nothing of the new source yet (DESIGN §6.4): the list before the start with an own
+// entry, writable. Leaders that have made their first cut read the tail back from their vault first.
+func (m *Mirrors) Abandon(ctx context.Context, name string, topics []string) ([]string, error) {
+	if _, ok := m.o.Node.Image().Mirror(name); !ok {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+	}
+	list, err := m.everywhere(ctx, partAbandon, part{Mirror: name, Topics: topics}, peerPatience)
+	if err != nil {
+		return nil, fmt.Errorf("mirror %s: %w; the same command again goes on", name, err)
+	}
+	var words, refused []string
+	for _, o := range list {
+		if o.Reason != "" {
+			refused = append(refused, o.sentence())
+		} else {
+			words = append(words, fmt.Sprintf("%s: %s", o.TopicPartition, o.Detail))
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return nil, fmt.Errorf("mirror %s: no start is under way: %w", name, ErrState)
+	case len(refused) > 0:
+		return words, fmt.Errorf("mirror %s: %d partitions were refused: %s: %w", name, len(refused), refused[0], ErrRefusedParts)
+	case len(topics) == 0:
+		// Nothing is to be started again behind the operator's back.
+		err = m.update(ctx, name, func(rec *meta.MirrorRecord) error {
+			rec.Want = meta.WantStopped
+			return nil
+		})
+	}
+	return words, err
+}
+
+// abandonHere takes starts of partitions led here back.
+func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
+	list := m.ledHere(m.o.Node.Image(), p.isOf)
+	out := make([]outcome, len(list))
+	changes := make([]*awaited, len(list))
+	r := m.run(p.Mirror)
+	err := m.inParallel(ctx, list, func(i int, l led) { out[i], changes[i] = m.abandonOne(ctx, r, l) })
+	if err != nil {
+		return out, err
+	}
+	if err := m.writeEach(ctx, changes, out); err != nil {
+		return out, err
+	}
+	for i, l := range list {
+		if r != nil && out[i].Reason != "" {
+			r.restart(l.id) // its copier goes on
+		}
+	}
+	return out, nil
+}
+
+func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led) (outcome, *awaited) {
+	fail := func(err error) (outcome, *awaited) { return refusedOutcome(l.tp, err), nil }
+	step := core.DefaultPromotionStep
+	if r != nil {
+		step = int(r.settings.Load().PromotionStep)
+		if c := r.copier(l.id); c != nil {
+			c.halted.Store(true)
+			r.stopFetching(c, ^uint64(0))
+		}
+	}
+	own, rec, rev, err := snapshot(ctx, l.part)
+	if err != nil {
+		return fail(err)
+	}
+	if rec.Mirror != nil && rec.Mirror.State == meta.MirrorStarting {
+		next, err := core.GoBack(rec, core.Refusal{Reason: core.StaleRequest, Detail: "the operator took the start back"})
+		if err != nil {
+			return fail(err)
+		}
+		return outcome{TopicPartition: l.tp, Detail: "writable again, nothing was cut"}, newAwaited(l.id, rev, next)
+	}
+	if err := core.Abandonable(rec); err != nil {
+		return fail(err)
+	}
+	back, err := m.readBack(ctx, l, own.LogEnd, rec.Mirror.EndBefore)
+	if err != nil {
+		return fail(err)
+	}
+	if own, rec, rev, err = snapshot(ctx, l.part); err != nil {
+		return fail(err)
+	}
+	next, err := core.Abandon(rec, core.AbandonRequest{TimelineID: ids.Fresh(), Step: int32(step), Own: &own})
+	if err != nil {
+		return fail(err)
+	}
+	words := fmt.Sprintf("abandoned at offset %d in leader epoch %d", own.LogEnd, next.LeaderEpoch)
+	if back > 0 {
+		words += fmt.Sprintf(", %d batches read back from the vault", back)
+	}
+	return outcome{TopicPartition: l.tp, Detail: words}, newAwaited(l.id, rev, next)
+}
+
+// vaultReader reads what the vault keeps.
+type vaultReader interface {
+	Batches(id string, visit func(h *batch.Header, raw []byte) error) error
+}
+
+// readBack appends what the leader's first cut took, from its vault, batch by
+// batch as it was. The log must reach its end before the start again: an abandon loses nothing.
+func (m *Mirrors) readBack(ctx context.Context, l led, from, to types.Offset) (batches int, err error) {
+	if from >= to {
+		return 0, nil
+	}
+	kept, ok := m.o.Vault.(vaultReader)
+	if !ok {
+		return 0, errors.New("there is no vault to read the cut records back from")
+	}
+	entries, err := m.o.Vault.List()
+	if err != nil {
+		return 0, err
+	}
+	entries = slices.DeleteFunc(entries, func(e vault.Entry) bool {
+		return e.TopicID != l.id.Topic || e.Partition != l.id.Number || e.Damaged != "" || e.From > from || e.To < to
+	})
+	if len(entries) == 0 {
+		return 0, fmt.Errorf("the vault no longer has what the first cut took of %s (offsets %d to %d): fail over instead, and replay what there is", l.tp, from, to-1)
+	}
+	var raw []byte
+	last := types.NoLeaderEpoch
+	err = kept.Batches(entries[len(entries)-1].ID, func(h *batch.Header, b []byte) error {
+		if h.BaseOffset >= from {
+			raw, last, batches = append(raw, b...), h.PartitionLeaderEpoch, batches+1
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = l.part.Do(ctx, func(o Owned) error {
+		a, err := o.Log().AppendAsFollower(raw, last)
+		if err == nil && a.StoppedBy != nil {
+			err = a.StoppedBy
+		}
+		if err == nil {
+			err = o.Log().Flush()
+		}
+		if end := o.Log().View().LogEnd; err == nil && end < to {
+			err = fmt.Errorf("the log of %s ends at %d and not at %d after the vault's records", l.tp, end, to)
+		}
+		return err
+	})
+	return batches, err
+}
+
+// AcceptGap lets partitions that stand at a gap of their source go on behind it, once (R28).
+func (m *Mirrors) AcceptGap(ctx context.Context, name string, topics []string) ([]string, error) {
+	if _, ok := m.o.Node.Image().Mirror(name); !ok {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+	}
+	list, err := m.everywhere(ctx, partGap, part{Mirror: name, Topics: topics}, peerPatience)
+	if err != nil {
+		return nil, fmt.Errorf("mirror %s: %w; try again", name, err)
+	}
+	var words []string
+	for _, o := range list {
+		if o.Reason == "" {
+			words = append(words, o.String()+": goes on behind the gap, once; what is held here goes to the vault")
+		}
+	}
+	if len(words) == 0 {
+		return nil, fmt.Errorf("mirror %s: no partition stands at a gap: %w", name, ErrState)
+	}
+	if r := m.run(name); r != nil {
+		for _, c := range r.all() {
+			c.send(core.RetryNow{})
+		}
+	}
+	return words, nil
+}

@@ -1,0 +1,281 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tidemark/internal/broker/ids"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+)
+
+// FailbackRequest makes topics that exist here mirrors of another cluster.
+type FailbackRequest struct {
+	PreviewRequest
+	// Plan is the preview's. It may be left out where nothing would be cut.
+	Plan string `json:"plan,omitempty"`
+	// DryRun gives the preview alone.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// Failback starts a mirror on topics of its source that exist here and were
+// written here: the old primary becomes a mirror of the new one (DESIGN §6.4). It is judged
+// by a preview; a plan that is quoted must be that preview's, else nothing
+// changes (R24). Topics that aren't here are made and copied as by a start.
+func (m *Mirrors) Failback(ctx context.Context, name string, r FailbackRequest) (Preview, error) {
+	p, err := m.Preview(ctx, name, r.PreviewRequest)
+	if err != nil || r.DryRun {
+		return p, err
+	}
+	if err := mayFailBack(&p, r); err != nil {
+		return p, fmt.Errorf("mirror %s: %w", name, err)
+	}
+	start, err := m.orderStart(ctx, name)
+	if err != nil {
+		return p, err
+	}
+	plans := make(map[string]string, len(p.Partitions))
+	for _, pp := range p.Partitions {
+		if r.Plan != "" {
+			plans[types.TopicPartition{Topic: pp.Topic, Partition: pp.Partition}.String()] = pp.PlanID
+		}
+	}
+	list, err := m.everywhere(ctx, partStart, part{Mirror: name, Topics: r.Topics, StartID: start, Plans: plans, Rollback: r.Rollback}, peerPatience)
+	p.Message = startMessage(list)
+	if err != nil {
+		return p, fmt.Errorf("mirror %s: %w; what was begun goes on, and the same command again begins the rest", name, err)
+	}
+	var refused []string
+	for _, o := range list {
+		if o.Reason != "" {
+			refused = append(refused, o.sentence())
+		}
+	}
+	if len(refused) > 0 {
+		return p, fmt.Errorf("mirror %s: %d of %d partitions were refused, and are as they were: %s: %w", name, len(refused), len(list),
+			strings.Join(refused[:min(len(refused), 5)], "; "), ErrRefusedParts)
+	}
+	return p, nil
+}
+
+// mayFailBack judges a preview by the plan that was quoted.
+func mayFailBack(p *Preview, r FailbackRequest) error {
+	for _, pp := range p.Partitions {
+		if pp.Refused != "" {
+			return fmt.Errorf("%s-%d: %s: %w", pp.Topic, pp.Partition, pp.Refused, ErrRefusedParts)
+		}
+	}
+	switch {
+	case p.PlanNeeded && r.Plan == "":
+		return fmt.Errorf("%s: it would cut %d records; look at the preview and quote its plan: %w", core.PlanRequired, p.Records, ErrPlan)
+	case r.Plan != "" && r.Plan != p.Plan:
+		return fmt.Errorf("%s: plan %s no longer holds; look at the preview again: %w", core.PlanStale, r.Plan, ErrPlan)
+	}
+	return nil
+}
+
+// orderStart has the mirror run in a new start, unless it runs in one that took nothing yet.
+func (m *Mirrors) orderStart(ctx context.Context, name string) (start string, err error) {
+	err = m.update(ctx, name, func(rec *meta.MirrorRecord) error {
+		if rec.Want == meta.WantPaused {
+			return fmt.Errorf("mirror %s is paused: %w; resume it", name, ErrState)
+		}
+		if rec.Want != meta.WantRunning {
+			rec.Want, rec.StartID = meta.WantRunning, ids.Fresh()
+		}
+		start = rec.StartID
+		return nil
+	})
+	return start, err
+}
+
+func startMessage(list []outcome) []string {
+	begun := 0
+	for _, o := range list {
+		if o.Reason == "" {
+			begun++
+		}
+	}
+	return []string{fmt.Sprintf("%d of %d partitions mirror now; `mirror status` shows how far they are.", begun, len(list))}
+}
+
+// startHere starts the partitions that this node leads, in the order of R25:
+// look, fence, look again, adopt or go back.
+func (m *Mirrors) startHere(ctx context.Context, p part) ([]outcome, error) {
+	s, err := m.look(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer s.done()
+	out := make([]outcome, len(s.list))
+	fences := make([]*awaited, len(s.list))
+	err = m.inParallel(ctx, s.list, func(i int, l led) {
+		out[i], fences[i] = m.beginOne(ctx, s, l, p)
+	})
+	if err != nil {
+		return out, err
+	}
+	if err := m.writeEach(ctx, fences, out); err != nil {
+		return out, err
+	}
+	again, err := m.look(ctx, p) // in the fenced epochs
+	if err != nil {
+		// Nothing is known of the source any more: what was fenced goes back.
+		m.goBackAll(ctx, s.list, out, fences, core.Refusal{Reason: reasonOf(err), Detail: err.Error()})
+		return out, nil
+	}
+	defer again.done()
+	adoptions := make([]*awaited, len(s.list))
+	err = m.inParallel(ctx, s.list, func(i int, l led) {
+		if out[i].Reason == "" {
+			out[i], adoptions[i] = m.adoptOne(ctx, again, l, p)
+		}
+	})
+	if err != nil {
+		return out, err
+	}
+	return out, m.writeEach(ctx, adoptions, out)
+}
+
+// writeEach commits changes by place and notes what came too late.
+func (m *Mirrors) writeEach(ctx context.Context, changes []*awaited, out []outcome) error {
+	var list []*awaited
+	var place []int
+	for i, c := range changes {
+		if c != nil {
+			list, place = append(list, c), append(place, i)
+		}
+	}
+	late, err := m.writeEachOf(ctx, list)
+	for _, i := range late {
+		out[place[i]].Reason, out[place[i]].Detail = core.StaleRequest, "its record was written by another meanwhile; try again"
+	}
+	return err
+}
+
+// requestOf is what a start asks of one partition.
+func (p part) requestOf(l led) core.StartRequest {
+	return core.StartRequest{Mirror: p.Mirror, StartID: p.StartID, PlanID: p.Plans[l.tp.String()], Rollback: p.Rollback}
+}
+
+// beginOne is the first look, and the fence where clients write.
+func (m *Mirrors) beginOne(ctx context.Context, s *startable, l led, p part) (outcome, *awaited) {
+	pol := m.policyOf(l, s.settings)
+	plan, _, rec, rev, err := m.dryRun(ctx, s.seen, l, pol)
+	if err != nil {
+		return refusedOutcome(l.tp, err), nil
+	}
+	if r := core.Judge(rec, p.requestOf(l), pol, s.seen.at[l.tp].source, &plan); r.Reason != "" {
+		return refusedOutcome(l.tp, &r), nil
+	}
+	if !core.NeedsFence(rec) {
+		return outcome{TopicPartition: l.tp}, nil
+	}
+	return outcome{TopicPartition: l.tp}, newAwaited(l.id, rev, core.FenceForStart(rec, p.requestOf(l)))
+}
+
+// adoptOne is the second look, and the adoption or the way back (R18, R25).
+func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (outcome, *awaited) {
+	pol := m.policyOf(l, s.settings)
+	plan, own, rec, rev, err := m.dryRun(ctx, s.seen, l, pol)
+	if rec == nil {
+		_, rec, rev, _ = snapshot(ctx, l.part)
+	}
+	refusal := core.Refusal{}
+	if err != nil {
+		o := refusedOutcome(l.tp, err)
+		refusal = core.Refusal{Reason: o.Reason, Detail: o.Detail}
+	} else {
+		refusal = core.Judge(rec, p.requestOf(l), pol, s.seen.at[l.tp].source, &plan)
+	}
+	if refusal.Reason == "" {
+		next, a := core.AdoptStart(rec, p.requestOf(l), pol, s.seen.at[l.tp].source, &own, m.o.Node.Now())
+		if a.Refused.Reason == "" {
+			m.tellStart(p.Mirror, l, a, &plan, next.LeaderEpoch)
+			return outcome{TopicPartition: l.tp}, newAwaited(l.id, rev, next)
+		}
+		refusal = a.Refused
+	}
+	o := outcome{TopicPartition: l.tp, Reason: refusal.Reason, Detail: refusal.Detail}
+	if rec == nil {
+		return o, nil
+	}
+	back, err := core.GoBack(rec, refusal)
+	if err != nil {
+		return o, nil // it needed no fence
+	}
+	return o, newAwaited(l.id, rev, back)
+}
+
+// goBackAll opens what was fenced for a start that can't go on.
+func (m *Mirrors) goBackAll(ctx context.Context, list []led, out []outcome, fences []*awaited, why core.Refusal) {
+	var back []*awaited
+	for i, l := range list {
+		if out[i].Reason != "" {
+			continue
+		}
+		out[i].Reason, out[i].Detail = why.Reason, why.Detail
+		_, rec, rev, err := snapshot(ctx, l.part)
+		if err != nil || fences[i] == nil {
+			continue
+		}
+		if next, err := core.GoBack(rec, why); err == nil {
+			back = append(back, newAwaited(l.id, rev, next))
+		}
+	}
+	if _, err := m.writeAll(ctx, back); err != nil {
+		m.log.Error("partitions stay closed for a start that can't go on; the next look opens them", "err", err)
+	}
+}
+
+func (m *Mirrors) tellStart(mirror string, l led, a core.Adoption, plan *core.Plan, epoch types.LeaderEpoch) {
+	m.events.add(m.log, Event{
+		At: m.o.Node.Now(), Mirror: mirror, Kind: string(core.Adopted), Topic: l.tp.Topic, Partition: l.tp.Partition, From: plan.CutAt, To: plan.LogEnd,
+		Message: fmt.Sprintf("%s: starts as a mirror in leader epoch %d: our timelines are %s to the source's, plan %s cuts at %d of %d", l.tp, epoch, a.Relation, plan.ID, plan.CutAt, plan.LogEnd),
+	})
+}
+
+// finishStarts ends starts that a crash left between fence and adoption: with the
+// plan that they quoted they go on, or back.
+func (r *run) finishStarts(ctx context.Context) {
+	for n := 1; ; n++ {
+		image := r.m.o.Node.Image()
+		left := r.m.ledHere(image, func(_ *meta.Topic, e *meta.Partition) bool {
+			return e.Record.IsMirror() && e.Record.Mirror.Name == r.name && e.Record.Mirror.State == meta.MirrorStarting
+		})
+		if len(left) == 0 {
+			return
+		}
+		for _, l := range left {
+			rec, _ := image.Partition(l.id.Topic, l.id.Number)
+			p := part{Mirror: r.name, Topics: []string{l.tp.Topic}, StartID: rec.Mirror.StartID, Rollback: rec.Mirror.Rollback, Plans: map[string]string{l.tp.String(): rec.Mirror.PlanID}}
+			if err := r.m.finishOne(ctx, l, p); err != nil {
+				r.m.log.Warn("a start that was begun can't be ended yet", "mirror", r.name, "partition", l.tp.String(), "err", err)
+			}
+		}
+		if !pause(ctx, r.backoff(n)) {
+			return
+		}
+	}
+}
+
+func (m *Mirrors) finishOne(ctx context.Context, l led, p part) error {
+	s, err := m.look(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer s.done()
+	if !slices.ContainsFunc(s.list, func(o led) bool { return o.id == l.id }) {
+		s.seen.faults[l.tp] = &core.Refusal{Reason: core.SourceTopicGone, Detail: "the source doesn't show the topic"}
+	}
+	_, change := m.adoptOne(ctx, s, l, p)
+	if change == nil {
+		return errors.New("its record can't be read")
+	}
+	_, err = m.writeAll(ctx, []*awaited{change})
+	return err
+}

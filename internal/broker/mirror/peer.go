@@ -1,0 +1,270 @@
+package mirror
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// A verb's change of a partition is its leader's to make (R7). The node that an
+// operator talks to asks every live broker for its part, over the Kafka listener
+// between brokers (key 32001), and puts the outcomes together.
+
+// The parts that brokers of one cluster ask of each other, and those that a
+// mirror asks of its source's brokers.
+const (
+	partPreview = "preview"
+	partStart   = "start"
+	partPromote = "promote"
+	partAbandon = "abandon"
+	partState   = "state"
+	partGap     = "accept-gap"
+	partPast    = "groups-past"
+	partEnds    = "ends"
+	partReopen  = "reopen-here"
+
+	askFence   = "fence"
+	askReopen  = "reopen"
+	askReverse = "reverse"
+)
+
+// part is what a broker is asked to do with the partitions that it leads.
+type part struct {
+	// Broker and Epoch are the asking broker's present registration.
+	Broker types.BrokerID    `json:"broker"`
+	Epoch  types.BrokerEpoch `json:"epoch"`
+	Mirror string            `json:"mirror"`
+	// Topics bound it; empty: all of the mirror's.
+	Topics []string `json:"topics,omitempty"`
+	// StartID, Plans and Rollback are a start's.
+	StartID  string            `json:"startId,omitempty"`
+	Plans    map[string]string `json:"plans,omitempty"` // by topic-partition
+	Rollback bool              `json:"rollback,omitempty"`
+	// Want is the state part's: paused or running.
+	Want string            `json:"want,omitempty"`
+	Cuts []coordinator.Cut `json:"cuts,omitempty"`
+}
+
+// outcome is what became of one partition.
+type outcome struct {
+	types.TopicPartition
+	// Reason and Detail say why it was refused; both empty: done.
+	Reason core.Reason    `json:"reason,omitempty"`
+	Detail string         `json:"detail,omitempty"`
+	Plan   *PartitionPlan `json:"plan,omitempty"`
+	Past   *GroupPast     `json:"past,omitempty"`
+}
+
+func refusedOutcome(tp types.TopicPartition, err error) outcome {
+	var r *core.Refusal
+	if errors.As(err, &r) {
+		return outcome{TopicPartition: tp, Reason: r.Reason, Detail: r.Detail}
+	}
+	return outcome{TopicPartition: tp, Reason: reasonOf(err), Detail: err.Error()}
+}
+
+// sentence is the refusal in words.
+func (o outcome) sentence() string {
+	if o.Detail == "" {
+		return fmt.Sprintf("%s: %s", o.TopicPartition, o.Reason)
+	}
+	return fmt.Sprintf("%s: %s: %s", o.TopicPartition, o.Reason, o.Detail)
+}
+
+// everywhere has every live broker do its part, and gives all outcomes in order.
+// Brokers that could not be asked are in the error, beside the outcomes of the others.
+func (m *Mirrors) everywhere(ctx context.Context, what string, p part, patience time.Duration) ([]outcome, error) {
+	image, me := m.o.Node.Image(), m.o.Node.Me()
+	p.Broker, p.Epoch = me.ID, me.Epoch
+	body, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var all []outcome
+	var faults []error
+	var work sync.WaitGroup
+	for b := range image.Brokers() {
+		work.Go(func() {
+			var list []outcome
+			var err error
+			if b.ID == me.ID {
+				list, err = m.doPart(ctx, what, p)
+			} else {
+				list, err = m.askPart(ctx, b.ID, what, body, patience)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, list...)
+			if err != nil {
+				faults = append(faults, fmt.Errorf("broker %d: %w", b.ID, err))
+			}
+		})
+	}
+	work.Wait()
+	slices.SortFunc(all, func(a, b outcome) int { return comparePartitions(a.TopicPartition, b.TopicPartition) })
+	return all, errors.Join(faults...)
+}
+
+func (m *Mirrors) askPart(ctx context.Context, id types.BrokerID, what string, body []byte, patience time.Duration) ([]outcome, error) {
+	raw, err := m.o.Node.AskPeer(ctx, id, what, body, patience)
+	if err != nil {
+		return nil, err
+	}
+	var list []outcome
+	return list, json.Unmarshal(raw, &list)
+}
+
+// Verb does this broker's part of a verb for another broker, of this cluster or
+// of a mirror's (api.Verbs).
+func (m *Mirrors) Verb(ctx context.Context, what string, body []byte) ([]byte, error) {
+	switch what {
+	case askFence, askReopen, askReverse:
+		return m.forMirror(ctx, what, body)
+	}
+	var p part
+	if err := json.Unmarshal(body, &p); err != nil {
+		return nil, wire.Errorf(wire.ErrInvalidRequest, "the body of %s can't be read: %v", what, err)
+	}
+	if e, ok := m.o.Node.Image().BrokerEpoch(p.Broker); !ok || e != p.Epoch {
+		return nil, wire.Errorf(wire.ErrClusterAuthorizationFailed, "only registered brokers of this cluster may ask for %s", what)
+	}
+	list, err := m.doPart(ctx, what, p)
+	if err != nil {
+		return nil, wire.Errorf(wire.ErrInvalidRequest, "%v", err)
+	}
+	return json.Marshal(list)
+}
+
+func (m *Mirrors) doPart(ctx context.Context, what string, p part) ([]outcome, error) {
+	switch what {
+	case partPreview:
+		return m.previewHere(ctx, p)
+	case partStart:
+		return m.startHere(ctx, p)
+	case partPromote:
+		return m.promoteHere(ctx, p)
+	case partAbandon:
+		return m.abandonHere(ctx, p)
+	case partState:
+		return m.stateHere(ctx, p)
+	case partGap:
+		return m.changeHere(ctx, p, core.AcceptGap)
+	case partPast:
+		return m.pastHere(ctx, p)
+	case partEnds:
+		return m.endsHere(p), nil
+	case partReopen:
+		return m.reopenHere(ctx, p)
+	}
+	return nil, fmt.Errorf("this broker knows no part %q: it runs another version", what)
+}
+
+// ledHere lists the partitions of topics of the image that this node leads and holds, in order.
+func (m *Mirrors) ledHere(image *meta.Image, fits func(*meta.Topic, *meta.Partition) bool) []led {
+	me := m.o.Node.Me()
+	var list []led
+	for t := range image.TopicsByName() {
+		for p := range image.PartitionsOf(t.ID) {
+			if p.Record == nil || p.Record.Leader != me.ID || p.Record.LeaderBrokerEpoch != me.Epoch || !fits(t, p) {
+				continue
+			}
+			if part, held := m.o.Node.Partition(p.ID.Topic, p.ID.Number); held {
+				list = append(list, led{id: p.ID, tp: part.Name(), part: part})
+			}
+		}
+	}
+	return list
+}
+
+// led is one partition that this node leads.
+type led struct {
+	id   meta.PartitionID
+	tp   types.TopicPartition
+	part Partition
+}
+
+// isOf reports whether a partition follows a mirror and is among the topics that p names.
+func (p part) isOf(t *meta.Topic, e *meta.Partition) bool {
+	return e.Record.IsMirror() && e.Record.Mirror.Name == p.Mirror && p.names(t.Record.Name)
+}
+
+func (p part) names(topic string) bool { return len(p.Topics) == 0 || slices.Contains(p.Topics, topic) }
+
+// changeHere writes what change makes of each of the mirror's partitions led
+// here; those that somebody else wrote meanwhile are tried again.
+func (m *Mirrors) changeHere(ctx context.Context, p part, change func(*meta.PartitionRecord) (meta.PartitionRecord, error)) ([]outcome, error) {
+	var done []outcome
+	for try := 1; ; try++ {
+		image := m.o.Node.Image()
+		done = done[:0]
+		var changes []*awaited
+		for _, l := range m.ledHere(image, p.isOf) {
+			rec, rev := image.Partition(l.id.Topic, l.id.Number)
+			next, err := change(rec)
+			if err != nil {
+				done = append(done, refusedOutcome(l.tp, err))
+				continue
+			}
+			done = append(done, outcome{TopicPartition: l.tp})
+			if string(next.Encode()) != string(rec.Encode()) {
+				changes = append(changes, newAwaited(l.id, rev, next))
+			}
+		}
+		refused, err := m.writeAll(ctx, changes)
+		switch {
+		case err != nil:
+			return nil, err
+		case refused == 0:
+			return done, nil
+		case try == commitTries:
+			return nil, fmt.Errorf("mirror %s: %d partitions can't be written; try again", p.Mirror, refused)
+		}
+	}
+}
+
+// stateHere is pause and resume.
+func (m *Mirrors) stateHere(ctx context.Context, p part) ([]outcome, error) {
+	change := core.Pause
+	if p.Want == meta.WantRunning {
+		change = func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+			if rec.Mirror.State != meta.MirrorPaused {
+				return *rec, nil // a failed one tries again, and leaves FAILED once its cause is gone
+			}
+			return core.Resume(rec)
+		}
+	}
+	list, err := m.changeHere(ctx, p, change)
+	if r := m.run(p.Mirror); r != nil && p.Want == meta.WantRunning {
+		for _, c := range r.all() {
+			c.send(core.RetryNow{})
+		}
+	}
+	return list, err
+}
+
+// pastTries bounds the wait for coordinators that have just moved here: two seconds in all.
+const pastTries = 13
+
+// pastHere names the groups coordinated here that have read past cuts.
+func (m *Mirrors) pastHere(ctx context.Context, p part) ([]outcome, error) {
+	past, err := m.o.Groups.Past(ctx, p.Cuts)
+	for n := 1; err != nil && n <= pastTries && pause(ctx, time.Duration(n)*20*time.Millisecond); n++ {
+		past, err = m.o.Groups.Past(ctx, p.Cuts) // a coordinator may still be loading
+	}
+	list := make([]outcome, len(past))
+	for i, l := range past {
+		list[i] = outcome{TopicPartition: l.TopicPartition, Past: &GroupPast{Group: l.Group, Offset: l.From}}
+	}
+	return list, err
+}

@@ -1,0 +1,575 @@
+package mirror
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/source"
+	"tidemark/internal/wire"
+)
+
+// SwitchoverRequest changes sides without losing a record.
+type SwitchoverRequest struct {
+	// Timeout bounds the drain; after it everything goes back. 0: one minute.
+	TimeoutMs types.Millis `json:"timeoutMs,omitempty"`
+	// SettleMs is how long a source that can't be fenced must stand still. 0: three seconds.
+	SettleMs types.Millis `json:"settleMs,omitempty"`
+	// Reverse has the source, if it is Tidemark, become a mirror of this cluster afterwards.
+	Reverse bool `json:"reverse,omitempty"`
+	// DryRun says what would be waited for and changes nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+const (
+	switchTimeout = 60 * time.Second
+	switchSettle  = 3 * time.Second
+	switchLook    = 50 * time.Millisecond
+	askPatience   = 20 * time.Second
+)
+
+// asked is what a mirror asks of its source's brokers.
+type asked struct {
+	// ClusterID and StartID are the mirror's.
+	ClusterID string       `json:"clusterId"`
+	StartID   string       `json:"startId"`
+	Topics    []askedTopic `json:"topics,omitempty"`
+	// Reverse is the mirror to make, for that question alone.
+	Reverse *Spec `json:"reverse,omitempty"`
+}
+
+// askedTopic names partitions of one topic, by id.
+type askedTopic struct {
+	ID         types.TopicID `json:"id"`
+	Name       string        `json:"name"`
+	Partitions []int32       `json:"partitions"`
+}
+
+// fenced is what became of one partition's fence: its leader epoch, and the log
+// end at which no client's write follows.
+type fenced struct {
+	types.TopicPartition
+	LeaderEpoch types.LeaderEpoch `json:"leaderEpoch"`
+	LogEnd      types.Offset      `json:"logEnd"`
+	Fault       string            `json:"fault,omitempty"`
+}
+
+// Switchover makes this cluster's copies the primaries, without loss: the
+// source's writers are fenced, what is left is copied, the groups' offsets follow,
+// then everything is promoted. What can't be done in time is taken back: the source is
+// written again and the mirror runs on (DESIGN §6.4).
+//
+// A source that is no Tidemark can't be fenced from here: its writers are the
+// operator's to stop, and its ends must stand still for a while. What it takes afterwards is told.
+func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverRequest) (Status, error) {
+	s, err := m.newSwitch(ctx, name, r)
+	if err != nil {
+		return Status{}, err
+	}
+	if r.DryRun {
+		st, err := m.Status(ctx, name)
+		st.Message = s.plan()
+		return st, err
+	}
+	ends, err := s.fenceAndDrain(ctx)
+	if err == nil {
+		err = s.syncGroups(ctx)
+	}
+	if err != nil {
+		s.reopen()
+		return Status{}, fmt.Errorf("mirror %s: the switchover went back: %w; the source is written as before, and the mirror runs on", name, err)
+	}
+	st, err := m.Failover(ctx, name, nil)
+	if err != nil {
+		return st, err
+	}
+	st.Message = append(st.Message, s.lookAgain(ctx, ends)...)
+	if r.Reverse {
+		st.Message = append(st.Message, s.reverse(ctx))
+	}
+	return st, nil
+}
+
+// sides is a switchover under way.
+type sides struct {
+	m        *Mirrors
+	r        *run
+	name     string
+	start    string
+	timeout  time.Duration
+	settle   time.Duration
+	tidemark bool
+	list     []switched
+}
+
+// switched is one partition with its source's leader.
+type switched struct {
+	id     meta.PartitionID
+	tp     types.TopicPartition
+	leader types.BrokerID
+}
+
+func (m *Mirrors) newSwitch(ctx context.Context, name string, r SwitchoverRequest) (*sides, error) {
+	st, err := m.Status(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if st.State != stateRunning || len(st.Partitions) == 0 {
+		return nil, fmt.Errorf("mirror %s is %s: %w; a switchover needs a running mirror and its source", name, st.State, ErrState)
+	}
+	for _, p := range st.Partitions {
+		if p.State != meta.MirrorMirroring && p.Promotion == nil {
+			return nil, fmt.Errorf("mirror %s: %s-%d is %s (%s): %w; a switchover needs every partition mirroring", name, p.Topic, p.Partition, p.State, orNone(p.Reason), ErrState)
+		}
+	}
+	s := &sides{m: m, r: m.run(name), name: name, timeout: millis(r.TimeoutMs), settle: millis(r.SettleMs)}
+	if s.r == nil {
+		return nil, fmt.Errorf("mirror %s is not at work on this node yet: %w; try again", name, ErrState)
+	}
+	if s.timeout <= 0 {
+		s.timeout = switchTimeout
+	}
+	if s.settle <= 0 {
+		s.settle = switchSettle
+	}
+	s.start = s.r.record.Load().StartID
+	return s, s.find(ctx)
+}
+
+// find learns who leads the source's partitions, and whether the source can be fenced.
+func (s *sides) find(ctx context.Context) error {
+	client, err := s.r.source()
+	if err != nil {
+		return err
+	}
+	md, err := client.Metadata(ctx, nil)
+	if err != nil {
+		return err
+	}
+	topics := make(map[string]*source.Topic, len(md.Topics))
+	for i := range md.Topics {
+		topics[md.Topics[i].Name] = &md.Topics[i]
+	}
+	image := s.m.o.Node.Image()
+	s.list, s.tidemark = nil, true
+	for t := range image.TopicsByName() {
+		for p := range image.PartitionsOf(t.ID) {
+			if p.Record == nil || !(part{Mirror: s.name}).isOf(t, p) {
+				continue
+			}
+			tp := types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number}
+			k, failed := leaderOf(&copier{tp: tp, gone: goneLooks}, topics[tp.Topic])
+			if failed.Reason != "" {
+				return fmt.Errorf("%s: %s", tp, failed.Detail)
+			}
+			told, err := lineages(ctx, client, k.leader.broker, []*looked{k})
+			if err != nil {
+				return err
+			}
+			s.tidemark = s.tidemark && told != nil
+			s.list = append(s.list, switched{id: p.ID, tp: tp, leader: k.leader.broker})
+		}
+	}
+	return nil
+}
+
+func (s *sides) plan() []string {
+	if s.tidemark {
+		return []string{fmt.Sprintf("%d partitions of the source would be closed to writes, drained within %s, and promoted here.", len(s.list), s.timeout)}
+	}
+	return []string{fmt.Sprintf("The source is no Tidemark: stop its writers first. %d partitions would be promoted here once their ends have stood still for %s, within %s.", len(s.list), s.settle, s.timeout)}
+}
+
+// fenceAndDrain closes the source to writes and waits until all of it is here; it gives the ends that were reached.
+func (s *sides) fenceAndDrain(ctx context.Context) (map[types.TopicPartition]types.Offset, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if !s.tidemark {
+		return s.awaitStill(ctx)
+	}
+	ends := map[types.TopicPartition]types.Offset{}
+	answers, err := s.ask(ctx, askFence, true)
+	for _, f := range answers {
+		if f.Fault != "" {
+			err = errors.Join(err, fmt.Errorf("%s can't be closed: %s", f.TopicPartition, f.Fault))
+		}
+		ends[f.TopicPartition] = f.LogEnd
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.m.log.Info("the source is closed to writes", "mirror", s.name, "partitions", len(ends))
+	for {
+		behind := s.behind(ends)
+		if behind == "" {
+			return ends, nil
+		}
+		if !pause(ctx, switchLook) {
+			return nil, fmt.Errorf("not drained within %s: %s", s.timeout, behind)
+		}
+	}
+}
+
+// behind names a partition that doesn't have all of its source, "" if none.
+func (s *sides) behind(ends map[types.TopicPartition]types.Offset) string {
+	have := s.ends()
+	for _, p := range s.list {
+		if have[p.tp] < ends[p.tp] {
+			return fmt.Sprintf("%s is at %d of %d", p.tp, have[p.tp], ends[p.tp])
+		}
+	}
+	return ""
+}
+
+// ends are the committed ends here, of leaders wherever they are.
+func (s *sides) ends() map[types.TopicPartition]types.Offset {
+	out := map[types.TopicPartition]types.Offset{}
+	list, err := s.m.everywhere(s.r.ctx, partEnds, part{Mirror: s.name}, askPatience)
+	if err != nil {
+		return out
+	}
+	for _, o := range list {
+		if o.Plan != nil {
+			out[o.TopicPartition] = o.Plan.LogEnd
+		}
+	}
+	return out
+}
+
+// endsHere gives the high watermarks of the mirror's partitions that are led here.
+func (m *Mirrors) endsHere(p part) []outcome {
+	var list []outcome
+	for _, l := range m.ledHere(m.o.Node.Image(), p.isOf) {
+		if v, open := l.part.View(); open {
+			list = append(list, outcome{TopicPartition: l.tp, Plan: &PartitionPlan{LogEnd: v.HighWatermark}})
+		}
+	}
+	return list
+}
+
+// awaitStill waits until the source's ends stand still and are reached here.
+func (s *sides) awaitStill(ctx context.Context) (map[types.TopicPartition]types.Offset, error) {
+	last, err := s.sourceEnds(ctx)
+	since := time.Now()
+	for {
+		if !pause(ctx, max(switchLook, s.settle/10)) {
+			return nil, fmt.Errorf("the source's ends still move, or are not reached here, after %s: stop its writers first (%s)", s.timeout, s.behind(last))
+		}
+		now, errNow := s.sourceEnds(ctx)
+		if err = errNow; err != nil {
+			continue
+		}
+		if !maps.Equal(last, now) {
+			last, since = now, time.Now()
+			continue
+		}
+		if time.Since(since) >= s.settle && s.behind(now) == "" {
+			return now, nil
+		}
+	}
+}
+
+// sourceEnds asks the source where its partitions end, as a consumer sees them.
+func (s *sides) sourceEnds(ctx context.Context) (map[types.TopicPartition]types.Offset, error) {
+	client, err := s.r.source()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.find(ctx); err != nil {
+		return nil, err
+	}
+	byLeader := map[types.BrokerID][]source.OffsetQuery{}
+	for _, p := range s.list {
+		byLeader[p.leader] = append(byLeader[p.leader], source.OffsetQuery{TopicPartition: p.tp, CurrentEpoch: types.NoLeaderEpoch, Timestamp: source.Latest})
+	}
+	out := map[types.TopicPartition]types.Offset{}
+	for broker, queries := range byLeader {
+		answers, err := client.ListOffsets(ctx, broker, queries)
+		if err != nil {
+			return nil, err
+		}
+		for tp, a := range answers {
+			if a.Code != 0 {
+				return nil, fmt.Errorf("%s: the source answers %s", tp, a.Code)
+			}
+			out[tp] = a.Offset
+		}
+	}
+	return out, nil
+}
+
+// ask sends one question about all partitions to the source's leaders. again:
+// partitions whose leader moved meanwhile are asked once more.
+func (s *sides) ask(ctx context.Context, what string, again bool) ([]fenced, error) {
+	client, err := s.r.source()
+	if err != nil {
+		return nil, err
+	}
+	byLeader := map[types.BrokerID]*asked{}
+	for _, p := range s.list {
+		q := byLeader[p.leader]
+		if q == nil {
+			q = &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start}
+			byLeader[p.leader] = q
+		}
+		q.add(p)
+	}
+	var all []fenced
+	var faults []error
+	for broker, q := range byLeader {
+		body, err := json.Marshal(q)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := client.Verb(ctx, broker, what, body, askPatience)
+		var list []fenced
+		if err == nil {
+			err = json.Unmarshal(raw, &list)
+		}
+		if err != nil {
+			faults = append(faults, err)
+		}
+		all = append(all, list...)
+	}
+	moved := slices.ContainsFunc(all, func(f fenced) bool { return f.Fault != "" })
+	if (moved || len(faults) > 0) && again && s.find(ctx) == nil && pause(ctx, switchLook) {
+		return s.ask(ctx, what, false)
+	}
+	return all, errors.Join(faults...)
+}
+
+func (q *asked) add(p switched) {
+	n := len(q.Topics)
+	if n == 0 || q.Topics[n-1].ID != p.id.Topic {
+		q.Topics = append(q.Topics, askedTopic{ID: p.id.Topic, Name: p.tp.Topic})
+		n++
+	}
+	q.Topics[n-1].Partitions = append(q.Topics[n-1].Partitions, p.id.Number)
+}
+
+// reopen takes the fences back, with patience: a source that stays closed is the
+// operator's to open (mirror reopen).
+func (s *sides) reopen() {
+	if !s.tidemark {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.m.ctx, s.timeout)
+	defer cancel()
+	for n := 1; ; n++ {
+		answers, err := s.ask(ctx, askReopen, true)
+		for _, f := range answers {
+			if f.Fault != "" {
+				err = errors.Join(err, fmt.Errorf("%s: %s", f.TopicPartition, f.Fault))
+			}
+		}
+		if err == nil {
+			return
+		}
+		s.m.log.Error("the source can't be opened again yet", "mirror", s.name, "err", err)
+		if !pause(ctx, s.r.backoff(n)) || s.find(ctx) != nil && ctx.Err() != nil {
+			s.m.log.Error("the source stays closed to writes; `tidemark mirror reopen` there opens it", "mirror", s.name)
+			return
+		}
+	}
+}
+
+// syncGroups copies the groups' offsets once more, now that all records are here.
+func (s *sides) syncGroups(ctx context.Context) error {
+	if err := s.r.groups.sync(ctx); err != nil {
+		return fmt.Errorf("group offsets: %w", err)
+	}
+	return nil
+}
+
+// lookAgain tells what the source has taken since it was drained.
+func (s *sides) lookAgain(ctx context.Context, ends map[types.TopicPartition]types.Offset) []string {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	client, err := s.r.source()
+	if err != nil {
+		return nil
+	}
+	byLeader := map[types.BrokerID][]source.OffsetQuery{}
+	for _, p := range s.list {
+		byLeader[p.leader] = append(byLeader[p.leader], source.OffsetQuery{TopicPartition: p.tp, CurrentEpoch: types.NoLeaderEpoch, Timestamp: source.Latest})
+	}
+	var words []string
+	for broker, queries := range byLeader {
+		answers, err := client.ListOffsets(ctx, broker, queries)
+		if err != nil {
+			words = append(words, fmt.Sprintf("The source could not be looked at once more: %v.", err))
+			continue
+		}
+		for tp, a := range answers {
+			if a.Code == 0 && a.Offset > ends[tp] {
+				words = append(words, fmt.Sprintf("SOURCE_MOVED: %s took offsets %d to %d at the source after it was drained: a writer was not stopped.", tp, ends[tp], a.Offset-1))
+				s.m.events.add(s.m.log, Event{At: s.m.o.Node.Now(), Mirror: s.name, Kind: "SOURCE_MOVED", Topic: tp.Topic, Partition: tp.Partition,
+					From: ends[tp], To: a.Offset, Records: int64(a.Offset - ends[tp]), Message: words[len(words)-1]})
+			}
+		}
+	}
+	slices.Sort(words)
+	return words
+}
+
+// reverse has the old side become a mirror of this cluster.
+func (s *sides) reverse(ctx context.Context) string {
+	if !s.tidemark {
+		return "The source is no Tidemark: it can't become a mirror of this cluster."
+	}
+	client, err := s.r.source()
+	if err != nil {
+		return err.Error()
+	}
+	rec := s.r.record.Load()
+	q := &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start, Reverse: &Spec{
+		Name: s.name + "-back", Bootstrap: s.m.o.Node.Addresses(), Topics: rec.Topics, Exclude: rec.Exclude, Groups: rec.Groups, Settings: rec.Settings,
+	}}
+	for _, p := range s.list {
+		q.add(p)
+	}
+	body, err := json.Marshal(q)
+	if err == nil {
+		_, err = client.Verb(ctx, s.list[0].leader, askReverse, body, peerPatience)
+	}
+	if err != nil {
+		return fmt.Sprintf("The old side is not a mirror yet: %v. There: `mirror create %s-back`, then `mirror failback %s-back`.", err, s.name, s.name)
+	}
+	return fmt.Sprintf("The old side mirrors this cluster now (mirror %s-back there).", s.name)
+}
+
+// forMirror answers what another cluster's mirror asks of its source.
+func (m *Mirrors) forMirror(ctx context.Context, what string, body []byte) ([]byte, error) {
+	var q asked
+	if err := json.Unmarshal(body, &q); err != nil || q.ClusterID == "" || q.StartID == "" || len(q.Topics) == 0 {
+		return nil, wire.Errorf(wire.ErrInvalidRequest, "the body of %s can't be read", what)
+	}
+	if what == askReverse {
+		return nil, m.takeReverse(ctx, &q)
+	}
+	change := func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+		return core.CloseForSwitchover(rec, meta.Fence{ClusterID: q.ClusterID, StartID: q.StartID, At: m.o.Node.Now()})
+	}
+	if what == askReopen {
+		change = func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) { return core.Reopen(rec, q.StartID) }
+	}
+	var out []fenced
+	for _, t := range q.Topics {
+		for _, n := range t.Partitions {
+			f := fenced{TopicPartition: types.TopicPartition{Topic: t.Name, Partition: n}, LogEnd: types.NoOffset, LeaderEpoch: types.NoLeaderEpoch}
+			if err := m.changeFence(ctx, meta.PartitionID{Topic: t.ID, Number: n}, &f, change); err != nil {
+				f.Fault = err.Error()
+			}
+			out = append(out, f)
+		}
+	}
+	return json.Marshal(out)
+}
+
+// changeFence writes one partition's fence and gives the log end in the new epoch,
+// once that is committed: no client's write follows it.
+func (m *Mirrors) changeFence(ctx context.Context, id meta.PartitionID, f *fenced, change func(*meta.PartitionRecord) (meta.PartitionRecord, error)) error {
+	for try := 1; ; try++ {
+		p, held := m.o.Node.Partition(id.Topic, id.Number)
+		if !held {
+			return errors.New("this broker doesn't hold the partition")
+		}
+		_, rec, rev, err := snapshot(ctx, p)
+		if err != nil {
+			return err
+		}
+		next, err := change(rec)
+		if err != nil {
+			return err
+		}
+		if string(next.Encode()) != string(rec.Encode()) {
+			refused, err := m.writeAll(ctx, []*awaited{newAwaited(id, rev, next)})
+			if err != nil {
+				return err
+			}
+			if refused > 0 && try < commitTries {
+				continue
+			}
+		}
+		if err := awaitServing(ctx, p, next.LeaderEpoch); err != nil {
+			return err
+		}
+		own, rec, _, err := snapshot(ctx, p)
+		if err != nil {
+			return err
+		}
+		if rec.LeaderEpoch != next.LeaderEpoch && try < commitTries {
+			continue // an election in between: what the fence said holds in that epoch too
+		}
+		f.LeaderEpoch, f.LogEnd = rec.LeaderEpoch, own.LogEnd
+		return nil
+	}
+}
+
+// takeReverse makes this cluster's fenced partitions a mirror of the cluster that
+// fenced them. Only who holds the fence may ask.
+func (m *Mirrors) takeReverse(ctx context.Context, q *asked) error {
+	image := m.o.Node.Image()
+	var topics []string
+	for _, t := range q.Topics {
+		for _, n := range t.Partitions {
+			rec, _ := image.Partition(t.ID, n)
+			if rec == nil || rec.Fence == nil || rec.Fence.ClusterID != q.ClusterID || rec.Fence.StartID != q.StartID {
+				return wire.Errorf(wire.ErrPolicyViolation, "%s-%d is not closed for start %s of cluster %s", t.Name, n, q.StartID, q.ClusterID)
+			}
+		}
+		topics = append(topics, t.Name)
+	}
+	if q.Reverse == nil {
+		return wire.Errorf(wire.ErrInvalidRequest, "no mirror is described")
+	}
+	if err := m.Create(ctx, *q.Reverse); err != nil && !errors.Is(err, ErrExists) {
+		return wire.Errorf(wire.ErrInvalidRequest, "%v", err)
+	}
+	// Everything that was written here is there: a start that would cut needs a
+	// plan, and is refused (R24).
+	_, err := m.Failback(ctx, q.Reverse.Name, FailbackRequest{PreviewRequest: PreviewRequest{Topics: topics}})
+	if err != nil {
+		return wire.Errorf(wire.ErrPolicyViolation, "%v", err)
+	}
+	return nil
+}
+
+// Reopen opens what a switchover closed here and did not take back, by an
+// operator's word. Whoever opens a source whose mirror was promoted has two primaries.
+func (m *Mirrors) Reopen(ctx context.Context, topics []string) ([]string, error) {
+	list, err := m.everywhere(ctx, partReopen, part{Topics: topics}, peerPatience)
+	var words []string
+	for _, o := range list {
+		if o.Reason != "" {
+			err = errors.Join(err, errors.New(o.sentence()))
+		} else {
+			words = append(words, o.String()+": clients may write again")
+		}
+	}
+	if len(list) == 0 && err == nil {
+		err = fmt.Errorf("no partition is closed for a switchover: %w", ErrState)
+	}
+	return words, err
+}
+
+func (m *Mirrors) reopenHere(ctx context.Context, p part) ([]outcome, error) {
+	list := m.ledHere(m.o.Node.Image(), func(t *meta.Topic, e *meta.Partition) bool { return e.Record.Fence != nil && p.names(t.Record.Name) })
+	out := make([]outcome, len(list))
+	for i, l := range list {
+		out[i].TopicPartition = l.tp
+		var f fenced
+		err := m.changeFence(ctx, l.id, &f, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) { return core.Reopen(rec, "") })
+		if err != nil {
+			out[i] = refusedOutcome(l.tp, err)
+		}
+	}
+	return out, nil
+}
