@@ -4,6 +4,8 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"syscall"
 	"time"
 
@@ -149,16 +151,19 @@ func failingWrites(n *nemesis, ctx context.Context, s step) {
 	b.start()
 }
 
-// harmed counts whether a node whose only log dir failed ended.
+// harmed demands that a node whose only log dir failed ends.
 func (n *nemesis) harmed(b *node, hit bool) {
-	switch {
-	case !hit:
+	if !hit {
 		n.saw("broken disks that nobody touched", 1)
-	case b.running():
-		n.saw("nodes that went on with a broken disk", 1)
-	default:
-		n.saw("nodes that ended with a broken disk", 1)
+		return
 	}
+	eventually(n.t, healLimit, fmt.Sprintf("node %d ends after its disk failed", b.id), func() error {
+		if b.running() {
+			return errors.New("it goes on")
+		}
+		return nil
+	})
+	n.saw("nodes that ended with a broken disk", 1)
 }
 
 // isolate cuts one node off from the others, and from the clients too.
