@@ -144,6 +144,10 @@ func (f *fakeMirrors) Groups(_ context.Context, name string) ([]mirror.GroupSync
 	return nil, f.note("groups", name)
 }
 
+func (f *fakeMirrors) Alter(_ context.Context, name string, a mirror.Alteration) (mirror.Altered, error) {
+	return mirror.Altered{DryRun: a.DryRun, Changes: []string{}, Warnings: []string{}}, f.note("alter", name)
+}
+
 func (f *fakeMirrors) note(verb, name string) error {
 	f.asked = append(f.asked, verb+" "+name)
 	if f.err == nil && name != "m" {

@@ -107,6 +107,8 @@ func TestOpenAPISchemasAreTheTypes(t *testing.T) {
 	f("LossSum", mirror.LossSum{})
 	f("MirrorList", MirrorList{})
 	f("SyncHealth", mirror.SyncHealth{})
+	f("Alteration", mirror.Alteration{})
+	f("Altered", mirror.Altered{})
 	f("GroupSync", mirror.GroupSync{})
 	f("MirrorGroups", MirrorGroups{})
 	f("VerifyPartition", mirror.VerifyPartition{})

@@ -10,6 +10,20 @@ import (
 	"tidemark/test/e2e/harness"
 )
 
+// bigRecords of produceBig are more than one fetch brings (mirror.partition.fetch.bytes): a mirror
+// with a low throttle stays behind after the first.
+const bigRecords = 200
+
+func produceBig(t testing.TB, b *harness.Broker, topic string) {
+	t.Helper()
+	value := strings.Repeat("x", 60_000)
+	values := make([]string, bigRecords)
+	for i := range values {
+		values[i] = fmt.Sprint(i, value)
+	}
+	b.Produce(t, topic, 0, values...)
+}
+
 // A partition that is behind says by how much, before and after the failover, with the source gone;
 // one that is complete says since when it can't know.
 func TestLossIsStatedWithoutTheSource(t *testing.T) {
@@ -18,11 +32,8 @@ func TestLossIsStatedWithoutTheSource(t *testing.T) {
 	source.CreateTopic(t, "big", 1, nil)
 	source.CreateTopic(t, "idle", 1, nil)
 	source.Produce(t, "idle", 0, "1")
-	value := strings.Repeat("x", 30_000)
-	const records = 60
-	for i := range records {
-		source.Produce(t, "big", 0, fmt.Sprint(i, value))
-	}
+	const records = bigRecords
+	produceBig(t, source, "big")
 	mirrorOf(t, standby, mirror.Spec{Bootstrap: []string{source.Addr}, Settings: map[string]string{"mirror.throttle.bytes.per.second": "1000"}})
 	harness.Eventually(t, "the source's end is seen before its records are here", func() bool {
 		p := statusOf(t, standby, "big", 0)

@@ -43,7 +43,7 @@ type LossSum struct {
 
 // lossNow is what a failover at this moment would lack: p has the partition's ends and lag.
 func lossNow(p *PartitionStatus, copied bool, seenAt, now types.Millis) *Loss {
-	l := &Loss{SrcEnd: p.SrcEnd, SrcEpoch: p.SrcEpoch, SeenAt: seenAt, Known: copied && p.SrcEnd >= 0 && p.End >= 0 && seenAt >= 0}
+	l := &Loss{SrcEnd: p.SrcEnd, SrcEpoch: p.SrcEpoch, SeenAt: seenAt, Known: (copied || p.SrcEnd == 0) && p.SrcEnd >= 0 && p.End >= 0 && seenAt >= 0}
 	if l.Known {
 		l.Records = max(int64(p.SrcEnd-p.End), 0)
 		l.Ms = max(int64(now-seenAt), 0)
@@ -58,7 +58,7 @@ func lossNow(p *PartitionStatus, copied bool, seenAt, now types.Millis) *Loss {
 func lossOf(made *meta.PromotionRecord) *Loss {
 	l := &Loss{
 		SrcEnd: made.SourceEnd, SrcEpoch: made.SourceEpoch, SeenAt: made.SourceSeenAt,
-		Known: !made.NeverFetched && made.SourceEnd >= 0 && made.SourceSeenAt >= 0,
+		Known: (!made.NeverFetched || made.SourceEnd == 0) && made.SourceEnd >= 0 && made.SourceSeenAt >= 0,
 	}
 	if l.Known {
 		l.Records = max(int64(made.SourceEnd-made.LogEnd), 0)

@@ -22,6 +22,7 @@ func TestLossNow(t *testing.T) {
 	f(20, 15, 0, true, 1_000, Loss{Records: 5, Ms: 9_000, Known: true}) // restarted since: only the record's time is known
 	f(15, 20, 0, true, 9_500, Loss{Ms: 500, Known: true})               // the source was cut
 	f(20, 0, 0, false, 9_500, Loss{})                                   // looked at, never fetched from
+	f(0, 0, 0, false, 9_500, Loss{Ms: 500, Known: true})                // nothing to fetch
 	f(-1, 0, 0, true, -1, Loss{})
 }
 
