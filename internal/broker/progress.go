@@ -1,6 +1,10 @@
 package broker
 
-import "sync"
+import (
+	"maps"
+	"slices"
+	"sync"
+)
 
 // progress tells subscribers that something they may wait for has moved. It
 // replaces purgatories: a waiting fetch is one entry in the list of each of its
@@ -37,8 +41,8 @@ func (g *progress) fire() {
 		return
 	}
 	list := make([]func(), 0, len(g.subs))
-	for _, f := range g.subs {
-		list = append(list, f)
+	for _, id := range slices.Sorted(maps.Keys(g.subs)) { // a simulated run has one order
+		list = append(list, g.subs[id])
 	}
 	g.mu.Unlock()
 	for _, f := range list {

@@ -93,13 +93,17 @@ func (s *shard) send(ctx context.Context, e event) error {
 	}
 }
 
-// turn runs what was queued, as a round of its own each.
+// turn runs the first of what was queued, as a round of its own.
 func (s *shard) turn() {
-	list := s.queued
-	s.queued = nil
-	for _, e := range list {
-		s.round(e)
+	if len(s.queued) == 0 {
+		return
 	}
+	e := s.queued[0]
+	s.queued = s.queued[1:]
+	if len(s.queued) > 0 {
+		s.turns(s.turn)
+	}
+	s.round(e)
 }
 
 // close stops the shard once what is queued has run, and waits for it.
@@ -107,7 +111,9 @@ func (s *shard) close() {
 	s.once.Do(func() {
 		close(s.stop)
 		if s.inline {
-			s.turn()
+			for len(s.queued) > 0 {
+				s.turn()
+			}
 			close(s.done)
 		}
 	})

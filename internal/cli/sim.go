@@ -13,7 +13,7 @@ import (
 type simCmd struct {
 	Seed     uint64        `help:"The run's seed; with --search the first one."`
 	Steps    int           `help:"End the run after so many events; 0: at its end."`
-	Profile  string        `help:"The mixture of features and faults: swarm, calm, crashes, divergence, elections." default:"swarm"`
+	Profile  string        `help:"The mixture of features and faults: swarm, calm, crashes, divergence, elections; of brokers: cluster, cluster-calm, cluster-crashes, cluster-cuts, cluster-elections." default:"swarm"`
 	Mutation string        `help:"Switch one rule off, to see that it is found; list prints them."`
 	Keep     string        `help:"Only these actions of the plan, by number, as a shrunk run names them." placeholder:"N,N,..."`
 	Lines    int           `help:"Print only the newest lines of the story; 0: all." default:"0"`
@@ -108,7 +108,7 @@ func (c *simCmd) search(s Streams) error {
 		return err
 	}
 	if c.Probes {
-		if _, err := io.WriteString(s.Out, sim.ProbeTable(totals.Probes, sim.KnownProbes)); err != nil {
+		if _, err := io.WriteString(s.Out, sim.ProbeTable(totals.Probes, sim.KnownProbesOf(c.Profile))); err != nil {
 			return err
 		}
 	}

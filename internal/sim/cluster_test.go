@@ -7,6 +7,17 @@ import (
 	"testing"
 )
 
+// A run of the cluster is a function of its seed too (I-161).
+func TestClusterSameSeedSameRun(t *testing.T) {
+	for seed := range uint64(6) {
+		a := run(t, Run{Seed: seed, Profile: "cluster"})
+		b := run(t, Run{Seed: seed, Profile: "cluster", Story: true})
+		if a.Trace != b.Trace || a.Steps != b.Steps {
+			t.Fatalf("seed %d: trace %x after %d steps, then %x after %d", seed, a.Trace, a.Steps, b.Trace, b.Steps)
+		}
+	}
+}
+
 // The stories of the source documents: with the rule that they are about, no
 // record is lost; without it, the harm that they tell of is done.
 func TestStories(t *testing.T) {

@@ -86,7 +86,7 @@ func (m *machine) boot() {
 	m.link = newStoreLink(m)
 	m.node = broker.NewVirtual(m.config(), broker.VirtualOptions{
 		Logger: slog.New(&storyHandler{m: m}), FS: disk, Store: m.link, Clock: p, Wall: m.wall.now, Metrics: sharedMetrics,
-		Turns: func(f func()) { p.later(m.k.dice("shards "+m.name).between(0, 200*time.Microsecond), "shard", f) },
+		Turns: m.turns(p),
 		Peers: &peerLinks{m: m}, Rules: m.c.mutation.rules,
 	})
 	m.note("starts, life %d", m.life)
@@ -98,6 +98,19 @@ func (m *machine) boot() {
 		}
 	})
 	p.settle()
+}
+
+// turns says when a shard runs what was sent to it.
+func (m *machine) turns(p *process) func(func()) {
+	name := "shards " + m.name
+	return func(f func()) {
+		most := 200 * time.Microsecond
+		if m.k.buggified("slow shard") {
+			m.k.probe("broker: slow shard")
+			most = 300 * time.Millisecond
+		}
+		p.later(m.k.dice(name).between(0, most), "shard", f)
+	}
 }
 
 func (m *machine) config() *config.Broker {
@@ -263,7 +276,8 @@ func (m *machine) held(id meta.PartitionID) *held {
 	return nil
 }
 
-// storyHandler puts what a broker logs into the story. It changes no trace.
+// storyHandler puts what a broker logs into the story, and counts each kind of line
+// as a probe: that its branch was reached. It changes no trace.
 type storyHandler struct {
 	m     *machine
 	attrs string
@@ -271,11 +285,15 @@ type storyHandler struct {
 
 // Enabled implements slog.Handler.
 func (h *storyHandler) Enabled(_ context.Context, l slog.Level) bool {
-	return h.m.k.story != nil && l >= slog.LevelInfo
+	return l >= slog.LevelInfo
 }
 
 // Handle implements slog.Handler.
 func (h *storyHandler) Handle(_ context.Context, r slog.Record) error {
+	h.m.k.probe("broker says: " + r.Message)
+	if h.m.k.story == nil {
+		return nil
+	}
 	var b strings.Builder
 	b.WriteString(r.Message)
 	r.Attrs(func(a slog.Attr) bool {

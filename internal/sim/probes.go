@@ -1,5 +1,32 @@
 package sim
 
+// KnownProbesOf are the rare branches that a long search of a profile must reach.
+func KnownProbesOf(profile string) []string {
+	if _, ok := clusterProfiles[profile]; ok {
+		return knownClusterProbes
+	}
+	return KnownProbes
+}
+
+// knownClusterProbes are those of the system of brokers. What a broker says is a
+// line of its log: the branch that writes it was reached.
+var knownClusterProbes = []string{
+	"broker: log dir offline", "broker: slow shard", "broker: starved task",
+	"broker says: ISR change proposed", "broker says: an ISR change may have happened or not; waiting for the record",
+	"broker says: fetch from a leader failed", "broker says: fetching from a leader again", "broker says: leaders could not be moved before the shutdown",
+	"broker says: leaders moved", "broker says: log cut to the leader's", "broker says: log dir goes offline", "broker says: log recovered",
+	"broker says: partition can't be served", "broker says: partition can't follow its leader; trying again",
+	"broker says: the registration can't be renewed", "broker says: the registration has lapsed; registering anew", "broker says: this broker is the controller",
+	"broker says: unclean election: records may be lost", "broker says: folder of a partition that isn't this node's any more was set aside",
+	"consumer: truncated",
+	"disk: crash before a create", "disk: crash before a mkdir", "disk: crash before a remove", "disk: crash before a rename", "disk: crash before a sync",
+	"disk: crash before a sync folder", "disk: crash before a truncate", "disk: crash before a write", "disk: full", "disk: power lost", "disk: process killed",
+	"election: unclean", "end: replicas are equal", "follower: divergence", "network: message lost", "network: request timed out",
+	"operator: topic made again", "operator: unclean election after the faults", "producer: begins anew", "producer: timed out",
+	"producer: NOT_ENOUGH_REPLICAS", "producer: NOT_ENOUGH_REPLICAS_AFTER_APPEND", "producer: KAFKA_STORAGE_ERROR",
+	"store: late transaction applied", "store: outcome unknown", "store: watch compacted", "store: watch lags",
+}
+
 // KnownProbes are the rare branches that a long search must reach. One that it
 // never reaches is a finding: either the simulator can't get there, or nobody can.
 var KnownProbes = []string{

@@ -133,7 +133,12 @@ func (p *process) fault(ctx context.Context) error {
 // wake has a task go on soon.
 func (p *process) wake(t *task) {
 	t.waits++
-	p.k.after(p.k.dice("tasks "+p.name).between(0, 60*time.Microsecond), "task", func() { p.step(t) })
+	most := 60 * time.Microsecond
+	if p.k.buggified("starved task") {
+		p.k.probe("broker: starved task")
+		most = 200 * time.Millisecond
+	}
+	p.k.after(p.k.dice("tasks "+p.name).between(0, most), "task", func() { p.step(t) })
 }
 
 // step lets a task run to its next wait.
