@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"tidemark/internal/metastore"
 	"tidemark/test/chaos/links"
 )
 
@@ -183,23 +184,22 @@ func (n *nemesis) whole(when string) {
 	n.log("  all nodes ready after %.1fs, all replicas in sync after %.1fs", ready.Seconds(), time.Since(from).Seconds())
 }
 
-// endedByItself is told of each process that ended unasked: only a disk that is
-// broken or full is a reason.
+// mayEnd are the words by which a node may end by itself: its disk is broken or
+// full, or it starts and can't reach the metadata. A supervisor starts it again.
+var mayEnd = []string{syscall.EIO.Error(), syscall.ENOSPC.Error(), metastore.ErrUnavailable.Error()}
+
+// endedByItself is told of each process that ended unasked.
 func (n *nemesis) endedByItself(b *node, err error) {
 	words := b.lastWords()
 	n.log("  node %d ended by itself: %v: %s", b.id, err, words)
-	disk := ""
-	for _, fault := range []error{syscall.EIO, syscall.ENOSPC} {
-		if strings.Contains(words, fault.Error()) {
-			disk = fault.Error()
-		}
-	}
-	if disk == "" {
-		n.t.Errorf("node %d ended by itself, and not because of its disk: %v: %s", b.id, err, words)
+	i := slices.IndexFunc(mayEnd, func(reason string) bool { return strings.Contains(words, reason) })
+	if i < 0 {
+		n.t.Errorf("node %d ended by itself without a reason that is accepted: %v: %s", b.id, err, words)
+		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.ends[fmt.Sprintf("node %d, %v: %s", b.id, err, disk)]++
+	n.ends[fmt.Sprintf("node %d, %v: %s", b.id, err, mayEnd[i])]++
 }
 
 func (n *nemesis) kill(ids ...int) {
