@@ -86,7 +86,7 @@ func clusterMutations() []*Mutation {
 				o.SlowMessage, o.DropMessage = 0.1, 0.02
 				o.Rates = map[string]float64{"write": 600, "restart-cleanly": 10, "cut-link": 15, "read": 20}
 			}}},
-		{Name: "join-below-start", Rule: "R15: a join needs the high watermark and not the epoch's start", Finds: harm,
+		{Name: "join-below-start", Rule: "R15: a join needs the high watermark and not the epoch's start", Finds: harm, from: 100,
 			Cluster: &clusterMutation{rules: broker.VirtualRules{Leader: replica.LeaderRules{JoinBelowEpochStart: true}}, adjust: func(o *ClusterOptions) {
 				quickRestarts(o)
 				o.KeepBlock, o.KeepEntry, o.FlushEvery, o.SlowMessage, o.MinISR, o.Lease = 0.5, 0.5, 100*time.Millisecond, 0.3, 2, 3*time.Second

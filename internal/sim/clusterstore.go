@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,7 +87,8 @@ func (s *storeLink) Txn(ctx context.Context, txn metastore.Txn) (res metastore.T
 		a, e := st.Txn(background, txn)
 		return func() { res, err = a, e }
 	})
-	if s.m.c.mutation.sureOfAll && (lost != nil || errors.Is(err, metastore.ErrUnknownOutcome)) {
+	records := slices.ContainsFunc(txn.Then, func(op metastore.Op) bool { return strings.Contains(op.Key, "/partitions/") })
+	if s.m.c.mutation.sureOfAll && records && (lost != nil || errors.Is(err, metastore.ErrUnknownOutcome)) {
 		return metastore.TxnResult{}, nil
 	}
 	if lost != nil {

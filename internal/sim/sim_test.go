@@ -73,13 +73,15 @@ func TestFreshSeeds(t *testing.T) {
 		}
 		count = n
 	}
-	totals, err := Look(Search{From: from, Count: count, Found: func(r *Result) {
-		t.Errorf("%s\nreplay: tidemark sim --seed %d", r.Summary(), r.Run.Seed)
-	}})
-	if err != nil {
-		t.Fatal(err)
+	for profile, share := range map[string]int{"swarm": 1, "cluster": 4} { // a cluster's run takes longer
+		totals, err := Look(Search{From: from, Count: max(count/share, 1), Profile: profile, Found: func(r *Result) {
+			t.Errorf("%s\nreplay: tidemark sim --seed %d --profile %s", r.Summary(), r.Run.Seed, profile)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s from seed %d: %v", profile, from, totals)
 	}
-	t.Logf("from seed %d: %v", from, totals)
 }
 
 // TestProfilesFindNothing runs a few seeds of each mixture.
@@ -87,6 +89,13 @@ func TestProfilesFindNothing(t *testing.T) {
 	for name := range profiles {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(6) {
+				run(t, Run{Seed: seed, Profile: name})
+			}
+		})
+	}
+	for name := range clusterProfiles {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(3) {
 				run(t, Run{Seed: seed, Profile: name})
 			}
 		})
@@ -101,7 +110,7 @@ func TestMutationsAreFound(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			var found *Result
-			totals, err := Look(Search{From: 0, Count: runsMost, Profile: m.Profile, Mutation: m.Name, Stop: true, Found: func(r *Result) { found = r }})
+			totals, err := Look(Search{From: m.from, Count: runsMost, Profile: m.Profile, Mutation: m.Name, Stop: true, Found: func(r *Result) { found = r }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,8 +33,10 @@ const legend = `  time      virtual, minutes:seconds.milliseconds
   PLAN      what was ordered from outside: clients, operators, faults (with its number in the plan)
   source    the source cluster: elections, cuts, retention, its end as consumers see it
   standby   the node: start, registration, image, what its partition does and is told
+  broker N  a broker of the cluster: its own log, start and end
+  operator  what an operator's request came to
   disk      crashes and injected errors
-  store     the metadata store's faults
+  store     the metadata store: its faults; registrations and partition records as they are written
   CHECK     a checker's finding
   offsets   base-next@epoch is a batch; [start, end) hw n is a log
 `
