@@ -64,3 +64,43 @@ func TestAMirrorWithThreeReplicas(t *testing.T) {
 		t.Error(fmt.Sprint(got))
 	}
 }
+
+// TestAFailoverReachesEveryLeader: one node is told; the partitions that others
+// lead are promoted by them, and the answer comes when all take writes.
+func TestAFailoverReachesEveryLeader(t *testing.T) {
+	const partitions = 6
+	src := harness.StartBroker(t)
+	src.CreateTopic(t, "t", partitions, nil)
+	for p := range int32(partitions) {
+		src.Produce(t, "t", p, "a")
+	}
+	c := harness.StartCluster(t, 3, append([]harness.Option{harness.WithSetting("mirror.replication.factor", "3")}, quick...)...)
+	mirrorOf(t, c.Nodes[1], mirror.Spec{Bootstrap: []string{src.Addr}})
+	leaders := map[types.BrokerID]bool{}
+	for p := range int32(partitions) {
+		harness.Eventually(t, "the mirror runs", func() bool {
+			r := c.Record("t", p)
+			return r != nil && r.Mirror != nil && r.Mirror.State == meta.MirrorMirroring && len(r.ISR) == 3
+		})
+		leaders[c.Record("t", p).Leader] = true
+	}
+	if len(leaders) < 2 {
+		t.Fatalf("led by %v: nothing to see", leaders)
+	}
+	src.Stop(t)
+	st, err := c.Nodes[1].Mirrors().Failover(harness.Context(t), "m", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range st.Partitions {
+		if r := c.Nodes[1].RecordOf("t", p.Partition); !r.Writable || p.Reason != "" {
+			t.Errorf("partition %d, led by %d, when the failover was answered: writable %v, %q", p.Partition, r.Leader, r.Writable, p.Reason)
+		}
+	}
+	client := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for p := range int32(partitions) {
+		if err := client.ProduceSync(harness.Context(t), &kgo.Record{Topic: "t", Partition: p, Value: []byte("b")}).FirstErr(); err != nil {
+			t.Errorf("partition %d: %v", p, err)
+		}
+	}
+}

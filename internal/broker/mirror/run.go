@@ -123,7 +123,12 @@ func (r *run) setRecord(rec *meta.MirrorRecord) {
 		f = &filter{}
 	}
 	r.filter.Store(f)
+	before := r.record.Load()
 	r.record.Store(rec)
+	if rec.Want == meta.WantStopped && before != nil && before.Want != meta.WantStopped {
+		// A failover began, perhaps at another node: each promotes what it leads (R23).
+		r.spawn(func() { r.finishFailover(r.ctx) })
+	}
 	if r.throttle != nil {
 		r.throttle.set(s.ThrottleBytesPerSec)
 	}
