@@ -86,12 +86,15 @@ type Broker struct {
 	peerClient  *source.Client // of the listener between brokers; nil in the simulator
 	interBroker string
 	isrTicks    int // of watchISRs
-	topics      *topics
-	ids         *producerIDs
-	services    atomic.Pointer[services] // nil until they were started
-	vault       *vault.Vault
-	events      *journal.Journal // nil until the mirrors are started
-	chores      *chores
+	// lastConfig is what lastTopic's configs come to: partitions of a topic come one after the other.
+	lastTopic  *meta.Topic
+	lastConfig config.Topic
+	topics     *topics
+	ids        *producerIDs
+	services   atomic.Pointer[services] // nil until they were started
+	vault      *vault.Vault
+	events     *journal.Journal // nil until the mirrors are started
+	chores     *chores
 
 	server *net.Server
 	gate   *gate

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -130,8 +131,17 @@ func (b *Broker) showPartition(image *meta.Image, e *meta.Partition) {
 		p = b.newPartition(t, e)
 	}
 	rec, rev, leading := e.Record, e.ModRevision, b.leads(image, e.Record)
-	topic := b.cfg.Topic(t.Record.Configs)
+	topic := b.topicConfig(t)
 	b.tell(p, func() { p.show(rec, rev, topic, leading) })
+}
+
+// topicConfig gives a topic's effective configuration, worked out once for all of
+// its partitions. It runs on the viewer's goroutine, or before that has begun.
+func (b *Broker) topicConfig(t *meta.Topic) config.Topic {
+	if b.lastTopic != t {
+		b.lastTopic, b.lastConfig = t, b.cfg.Topic(t.Record.Configs)
+	}
+	return b.lastConfig
 }
 
 // tell queues work for a partition's owner; a broker that closes drops it.

@@ -31,6 +31,7 @@ type fetcher struct {
 	session Session
 	wanted  map[types.TopicPartition]*wanted
 	later   map[types.TopicPartition]*wanted // not in the session until due
+	handed  []types.TopicPartition           // answered since the last look at what is wanted
 	fails   int                              // rounds in a row that came to nothing
 }
 
@@ -136,11 +137,13 @@ func (f *fetcher) apply() time.Time {
 	for tp, w := range pending {
 		f.wish(tp, w)
 	}
-	for tp, w := range f.wanted {
-		if w.answered {
+	// Only those that were answered: a round of one partition doesn't look at thousands.
+	for _, tp := range f.handed {
+		if w := f.wanted[tp]; w != nil && w.answered {
 			f.leave(tp)
 		}
 	}
+	f.handed = f.handed[:0]
 	var next time.Time
 	for tp, w := range f.later {
 		if w.due.After(clock.Now(f.f.ctx)) {
@@ -299,6 +302,7 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 		// Invariant I-210: a wish is answered once; the partition says what it wants next.
 		assert.That(!w.answered, "I-210: a second answer for %s at %d", w.TopicPartition, w.Request.Offset)
 		w.answered = true
+		f.handed = append(f.handed, w.TopicPartition)
 		if w.Throttle != Unthrottled && f.f.o.Throttle != nil {
 			f.f.o.Throttle.Take(len(answer.Records))
 		}
