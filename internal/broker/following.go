@@ -330,6 +330,6 @@ func (b *Broker) startFollowing() error {
 		Logger: b.logger, Limits: limits, PartitionBytes: c.Replica.FetchMaxBytes, BackoffMax: time.Duration(c.Replica.FetchBackoffMs) * time.Millisecond,
 		Throttle: b.env.followerThrottle,
 	})
-	b.env.fetching, b.env.changeISR = b.fetchers, b.changeISR
+	b.env.fetching, b.env.changeISR = b.fetchers, newISRWriter(b).change
 	return nil
 }

@@ -233,7 +233,8 @@ func (p *Partition) proposed(c *replica.ISRChange, err error, unknown bool) {
 	}
 }
 
-// changeISR carries a partition leader's proposal out.
+// changeISR carries a partition leader's proposal out, in a transaction of its
+// own; isrWriter does it for many together.
 func (b *Broker) changeISR(ctx context.Context, id types.TopicID, number int32, from meta.Revision, isr []meta.ISRMember) error {
 	// The shard may know a record before the image that holds it is shown to all.
 	if err := b.view.await(ctx, from); err != nil {
