@@ -212,22 +212,23 @@ func (l *Log) carryOut(plan cutPlan, history *epoch.History, o types.Offset, c C
 	return l.settleCheckpoints(history, epochsChanged, c)
 }
 
-// settleCheckpoints does steps 4 to 6 of R1.
+// settleCheckpoints does steps 4 to 6 of R1. On a full disk they are owed.
 func (l *Log) settleCheckpoints(history *epoch.History, epochsChanged bool, c CutReason) error {
-	if err := l.writeCheckpoints(); err != nil { // (4)
-		return err
-	}
-	if epochsChanged { // (5)
-		if err := l.writeHistory(history); err != nil {
-			return l.fail("write epoch history", err)
+	timelines := slices.Clone(c.Timelines)
+	return l.owe(func() error {
+		if err := l.writeCheckpoints(); err != nil { // (4)
+			return err
 		}
-	}
-	if c.Timelines != nil { // (6)
-		if err := l.SetTimelineCheckpoint(c.Timelines); err != nil {
-			return l.fail("write "+TimelineFile, err)
+		if epochsChanged { // (5)
+			if err := l.writeHistory(history); err != nil {
+				return l.refuse("write epoch history", err)
+			}
 		}
-	}
-	return nil
+		if timelines != nil { // (6)
+			return l.SetTimelineCheckpoint(timelines)
+		}
+		return nil
+	})
 }
 
 // dropTail makes the log end at plan.at in memory, and gives the segments that

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -44,7 +45,9 @@ type Log struct {
 	// the history lacks: it is written before the next record, which they would
 	// claim, and until then an open drops them again.
 	historyOwed bool
-	epochOwed   bool // Rules.EpochAtFirstRecord: the epoch led in has no entry yet
+	// owed are the last steps of a change that found no room (owe); nil: there are none.
+	owed      func() error
+	epochOwed bool // Rules.EpochAtFirstRecord: the epoch led in has no entry yet
 
 	mu sync.Mutex // guards the following; the owner alone changes them, and reads them without it
 
@@ -121,7 +124,25 @@ func (l *Log) usable() error {
 	if l.closed {
 		return ErrClosed
 	}
+	if step := l.owed; step != nil {
+		l.owed = nil
+		return l.owe(step)
+	}
 	return nil
+}
+
+// owe does the last steps of a change that has begun on disk. Where there is no
+// room for them they are owed: whatever writes next does them first, or is refused
+// as they are, so that nothing is appended, led or closed cleanly before (R1 step 7).
+// A crash meanwhile is what R2 repairs.
+func (l *Log) owe(step func() error) error {
+	err := step()
+	if errors.Is(err, ErrNoSpace) {
+		// Invariant I-234: at most one change is owed: no other begins before it is done.
+		assert.That(l.owed == nil, "I-234: %s owes two changes", l.dir)
+		l.owed = step
+	}
+	return err
 }
 
 // fail takes the log offline after an I/O error that leaves the disk's state

@@ -40,7 +40,7 @@ func (l *Log) RaiseLogStart(o types.Offset, vouched bool, c CutReason) (CutResul
 	if vouched {
 		return res, nil
 	}
-	return res, l.writeCheckpoints()
+	return res, l.owe(l.writeCheckpoints)
 }
 
 // keepBelow gives the keeper the batches that hold offsets from the log start up to o.

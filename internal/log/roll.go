@@ -79,16 +79,16 @@ func (l *Log) roll(base types.Offset) error {
 	if err := l.syncAll(); err != nil {
 		return err
 	}
-	return l.writeCheckpoints()
+	return l.owe(l.writeCheckpoints)
 }
 
-// writeCheckpoints puts the log's marks on disk.
+// writeCheckpoints puts the log's marks on disk. On a full disk those that stood there stay.
 func (l *Log) writeCheckpoints() error {
 	if l.o.Checkpoints == nil {
 		return nil
 	}
 	if err := l.o.Checkpoints.Lower(l); err != nil {
-		return l.fail("write checkpoints", err)
+		return l.refuse("write checkpoints", err)
 	}
 	return nil
 }
