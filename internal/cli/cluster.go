@@ -164,7 +164,7 @@ func (c *clusterDecommissionCmd) Run(ctx context.Context, s Streams) error {
 			return err
 		}
 		if d.Left == 0 {
-			fmt.Fprintf(s.Out, "broker %d holds no partition any more: stop it\n", c.Node)
+			fmt.Fprintf(s.Out, "broker %d holds no partition any more: stop it, take its member out of the metadata quorum if it has one (tidemark cluster remove), and tidemark cluster forget %d\n", c.Node, c.Node)
 			return nil
 		}
 		if d.Left != last {
