@@ -47,7 +47,6 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 	if err != nil {
 		return Status{}, err
 	}
-	r.awaitOthers(ctx, topics, faults)
 	st, err := m.Status(ctx, name)
 	if err != nil {
 		return st, err
@@ -230,42 +229,6 @@ func (r *run) unpromoted(topics []string) []promoting {
 // ledElsewhere reports whether another node leads the partition, and so promotes it.
 func (r *run) ledElsewhere(image *meta.Image, rec *meta.PartitionRecord) bool {
 	return rec.Leader != r.m.o.Node.NodeID() && !control.NeedsLeader(image, rec)
-}
-
-// othersPatience is how long a failover waits for what other nodes promote: they
-// begin when they see the mirror's record.
-const othersPatience = 10 * time.Second
-
-// awaitOthers waits for the partitions that other nodes lead, and says of those
-// that are not promoted in time who leads them. A failover of single topics isn't
-// told to others: nothing is waited for.
-func (r *run) awaitOthers(ctx context.Context, topics []string, faults map[types.TopicPartition]string) {
-	ctx, cancel := context.WithTimeout(ctx, othersPatience)
-	defer cancel()
-	for {
-		left := r.leftToOthers(topics)
-		if len(left) > 0 && len(topics) == 0 && pause(ctx, promotionPause) {
-			continue
-		}
-		for tp, leader := range left {
-			faults[tp] = fmt.Sprintf("broker %d leads it and has not promoted it yet; ask that node for the failover", leader)
-		}
-		return
-	}
-}
-
-func (r *run) leftToOthers(topics []string) map[types.TopicPartition]types.BrokerID {
-	image := r.m.o.Node.Image()
-	left := make(map[types.TopicPartition]types.BrokerID)
-	for p := range image.Partitions() {
-		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != r.name || p.Record.Writable || !r.ledElsewhere(image, p.Record) {
-			continue
-		}
-		if t, ok := image.Topic(p.ID.Topic); ok && (len(topics) == 0 || slices.Contains(topics, t.Record.Name)) {
-			left[types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number}] = p.Record.Leader
-		}
-	}
-	return left
 }
 
 // promoteOnce makes and commits the promotions of all partitions, and gives those to be tried again.
