@@ -166,7 +166,8 @@ func (d *logDir) readState(l *slog.Logger) (err error) {
 func (d *logDir) readIdentity(cfg *config.Broker) error {
 	m, ok, err := log.ReadMetaProperties(d.fs, d.path)
 	if err != nil {
-		return fmt.Errorf("log dir %s: %w", d.path, err)
+		return fmt.Errorf("log dir %s: %w; whose folder it is can't be told: write the file anew, as it is in another log dir of this node but with a directory.id of its own (version, cluster.id, node.id, directory.id), or restore it from a copy",
+			d.path, err)
 	}
 	if !ok {
 		d.id, d.clusterID = ids.Fresh(), cfg.ClusterID
