@@ -18,7 +18,7 @@ type served Broker
 func (s *served) Get(id types.TopicID, number int32) (api.Partition, error) {
 	p, err := (*Broker)(s).get(id, number)
 	if err != nil {
-		return nil, err
+		return (*Broker)(s).viewInstead(id, number, err)
 	}
 	return p, nil
 }
@@ -27,7 +27,7 @@ func (s *served) Get(id types.TopicID, number int32) (api.Partition, error) {
 func (s *served) GetReplica(id types.TopicID, number int32) (api.Partition, error) {
 	p, err := (*Broker)(s).getReplica(id, number)
 	if err != nil {
-		return nil, err
+		return (*Broker)(s).viewInstead(id, number, err)
 	}
 	return p, nil
 }

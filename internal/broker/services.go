@@ -263,6 +263,7 @@ func (b *Broker) apiDeps() api.Deps {
 	return api.Deps{
 		Image: b.Image, Settings: b.apiSettings, ClusterID: b.clusterID, NodeID: b.cfg.NodeID, Logger: b.logger, Now: b.opts.Now,
 		Partitions: (*served)(b), Topics: b.topics, Groups: b.Groups(), ProducerIDs: b.ids, Cluster: &elections{b}, Operator: operator{b}, Metrics: b.counts, Verbs: verbs{b},
+		HasVault: b.vault.Viewed,
 	}
 }
 

@@ -24,6 +24,9 @@ func (t *topics) Create(ctx context.Context, r api.CreateTopic) (api.CreatedTopi
 	if err := control.ValidTopicName(r.Name); err != nil {
 		return api.CreatedTopic{}, topicFault(err)
 	}
+	if strings.HasPrefix(r.Name, api.ViewPrefix) {
+		return api.CreatedTopic{}, wire.Errorf(wire.ErrInvalidTopic, "Names that begin with %s are the vault's.", api.ViewPrefix)
+	}
 	configs := make(map[string]string, len(r.Configs))
 	for k, v := range r.Configs {
 		if v != nil {

@@ -53,6 +53,7 @@ type mirrorCreateCmd struct {
 	Name    string            `arg:"" help:"The mirror's name."`
 	Config  map[string]string `short:"c" help:"A mirror setting; repeatable." placeholder:"KEY=VALUE" mapsep:"none"`
 	NoStart bool              `help:"Only create it."`
+	DryRun  bool              `help:"Only check what is asked for, as far as that is possible without the source."`
 }
 
 func (c *mirrorCreateCmd) Run(ctx context.Context, s Streams) error {
@@ -63,6 +64,13 @@ func (c *mirrorCreateCmd) Run(ctx context.Context, s Streams) error {
 	cl, err := c.client()
 	if err != nil {
 		return err
+	}
+	if c.DryRun {
+		if _, err := cl.Status(ctx, c.Name); err == nil {
+			return fmt.Errorf("mirror %s exists: choose another name, or delete it first", c.Name)
+		}
+		fmt.Fprintf(s.Err, "mirror %s would be made; nothing was changed\n", c.Name)
+		return nil
 	}
 	st, err := cl.Create(ctx, spec)
 	if err == nil && !c.NoStart {
@@ -128,15 +136,37 @@ func (n named) verb(ctx context.Context, s Streams, verb string) error {
 	return n.print(s.Out, st, func() table { return table{columns: []string{headline(st)}} })
 }
 
-type mirrorStartCmd struct{ named }
+// changing is a verb that can be tried without changing anything.
+type changing struct {
+	named
+	DryRun bool `help:"Only show the mirror that would be changed."`
+}
+
+func (n changing) verb(ctx context.Context, s Streams, verb string) error {
+	if !n.DryRun {
+		return n.named.verb(ctx, s, verb)
+	}
+	cl, err := n.client()
+	if err != nil {
+		return err
+	}
+	st, err := cl.Status(ctx, n.Name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Err, "%s: would %s its %d partitions; nothing was changed\n", headline(st), verb, len(st.Partitions))
+	return nil
+}
+
+type mirrorStartCmd struct{ changing }
 
 func (c *mirrorStartCmd) Run(ctx context.Context, s Streams) error { return c.verb(ctx, s, "start") }
 
-type mirrorPauseCmd struct{ named }
+type mirrorPauseCmd struct{ changing }
 
 func (c *mirrorPauseCmd) Run(ctx context.Context, s Streams) error { return c.verb(ctx, s, "pause") }
 
-type mirrorResumeCmd struct{ named }
+type mirrorResumeCmd struct{ changing }
 
 func (c *mirrorResumeCmd) Run(ctx context.Context, s Streams) error { return c.verb(ctx, s, "resume") }
 
@@ -356,7 +386,7 @@ func (c *mirrorWaitCmd) missing(st mirror.Status) string {
 }
 
 type mirrorDeleteCmd struct {
-	named
+	changing
 	Yes bool `short:"y" help:"Don't ask."`
 }
 
@@ -364,6 +394,9 @@ func (c *mirrorDeleteCmd) Run(ctx context.Context, s Streams) error {
 	cl, err := c.client()
 	if err != nil {
 		return err
+	}
+	if c.DryRun {
+		return c.verb(ctx, s, "forget the mirror of")
 	}
 	if err := confirm(s, c.Yes, "This forgets the mirror "+c.Name+". Its topics stay.", c.Name); err != nil {
 		return err

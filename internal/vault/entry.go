@@ -52,6 +52,8 @@ type Entry struct {
 	Files               []FileEntry  `json:"files"`
 	DamagedBytes        int64        `json:"damagedBytes,omitempty"` // bytes that were no whole batch, kept as they were
 
+	// View is the entry's place in __vault.<topic>.
+	View *EntryView `json:"view,omitempty"`
 	// Replays are where the records were written again; they aren't in the manifest.
 	Replays []Replay `json:"replays,omitempty"`
 	// Damaged says what is wrong with an entry that can't be read; it isn't in the manifest.

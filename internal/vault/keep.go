@@ -38,6 +38,9 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 	}
 	e := newEntry(&r, s)
 	e.dir = v.entryDir(e)
+	v.mu.Lock()
+	v.placeLocked(e, firstOf(e, s))
+	v.mu.Unlock()
 	if err := v.write(&r, e); err != nil {
 		if cleanup := v.opts.FS.RemoveAll(e.dir + vfs.TempSuffix); cleanup != nil {
 			v.opts.Logger.Warn("remains of a removal that wasn't kept", "entry", e.ID, "error", cleanup)
@@ -47,6 +50,7 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 	v.mu.Lock()
 	v.entries[e.ID] = e
 	v.mu.Unlock()
+	v.changed()
 	v.opts.Logger.Info("removed records kept", "partition", r.TopicPartition.String(), "entry", e.ID, "cause", string(r.Cause),
 		"from", int64(r.From), "to", int64(r.To), "records", e.Records, "bytes", e.Bytes)
 	return e.ID, nil

@@ -30,17 +30,21 @@ type summary struct {
 	minTimestamp       types.Millis
 	maxTimestamp       types.Millis
 	epochs             []EpochStart
+	first              types.Offset // base of the first batch that is counted, -1 for none
 }
 
 // survey reads the headers of what a cut removes. Bytes that are no batches are
 // counted and kept all the same.
 func survey(r log.Removal) (*summary, error) {
-	s := &summary{minTimestamp: types.NoTimestamp, maxTimestamp: types.NoTimestamp, epochs: []EpochStart{}}
+	s := &summary{first: types.NoOffset, minTimestamp: types.NoTimestamp, maxTimestamp: types.NoTimestamp, epochs: []EpochStart{}}
 	for i := range r.Ranges {
 		g := &r.Ranges[i]
 		damaged, err := walkHeaders(g.File, g.Pos, g.Len, func(h *batch.Header) {
 			if h.NextOffset() > r.From { // a segment's batches below the log start go with it, uncounted
 				s.count(h, r.HighWatermark)
+				if s.first < 0 {
+					s.first = h.BaseOffset
+				}
 			}
 			s.batches = append(s.batches, fingerprintOf(h))
 		})

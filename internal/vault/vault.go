@@ -82,6 +82,10 @@ type Vault struct {
 	entries  map[string]*Entry
 	reserved int64 // bytes of removals being kept
 	dropped  int64 // records that R29 let go unkept
+	// viewEnds are, by partition's folder, the ends of views whose last entry was purged.
+	viewEnds    map[string]types.Offset
+	watchers    map[int]func()
+	nextWatcher int
 }
 
 var _ log.Keeper = (*Vault)(nil)
@@ -92,7 +96,7 @@ func Open(o Options) (*Vault, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	v := &Vault{opts: o, entries: map[string]*Entry{}}
+	v := &Vault{opts: o, entries: map[string]*Entry{}, viewEnds: map[string]types.Offset{}, watchers: map[int]func(){}}
 	if !o.ReadOnly {
 		if err := o.FS.MkdirAll(o.Dir); err != nil {
 			return nil, err
@@ -124,8 +128,12 @@ func (v *Vault) load(folder string) error {
 	if err != nil {
 		return err
 	}
+	if err := v.loadViewEnd(folder); err != nil {
+		return err
+	}
 	for _, name := range names {
 		switch {
+		case name == viewEndFile:
 		case !strings.HasSuffix(name, vfs.TempSuffix):
 			if err := v.loadEntry(folder, name); err != nil {
 				return err
@@ -215,6 +223,9 @@ func (v *Vault) Purge(id string) error {
 	if err != nil {
 		return err
 	}
+	if err := v.keepViewEnd(&e); err != nil {
+		return err
+	}
 	dir := e.dir
 	// The name goes first, in one step: a crash leaves no half entry that lists as whole.
 	if err := v.opts.FS.Rename(dir, dir+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -223,6 +234,7 @@ func (v *Vault) Purge(id string) error {
 	v.mu.Lock()
 	delete(v.entries, id)
 	v.mu.Unlock()
+	v.changed()
 	if err := v.opts.FS.RemoveAll(dir + vfs.TempSuffix); err != nil {
 		return err
 	}

@@ -156,6 +156,7 @@ func TestKeepsBytesAndTellsWhy(t *testing.T) {
 		Bytes: int64(len(removed(data))), MinTimestamp: start + 18, MaxTimestamp: start + 35, HighWatermark: 20, LeaderHighWatermark: -1, BelowHighWatermark: 2,
 		Epochs: []EpochStart{{2, 18}, {4, 24}}, EpochsBefore: []EpochStart{{0, 0}, {2, 12}, {4, 24}}, At: start + 1000,
 		Files: []FileEntry{{Name: "00000000000000000018.log", From: 18, To: 24, Bytes: r.Ranges[0].Len}, {Name: "00000000000000000024.log", From: 24, To: 36, Bytes: r.Ranges[1].Len, Linked: true}},
+		View:  &EntryView{First: 18},
 	}
 	e.TimelinesBefore, e.dir = nil, ""
 	if a, b := asText(t, e), asText(t, want); a != b {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -47,7 +48,7 @@ func (c *Call) createMissing(in *kmsg.MetadataRequest) bool {
 	set := c.Settings()
 	made := false
 	for _, t := range in.Topics {
-		if t.Topic == nil || !validTopicName(*t.Topic) {
+		if t.Topic == nil || !validTopicName(*t.Topic) || strings.HasPrefix(*t.Topic, ViewPrefix) {
 			continue
 		}
 		if _, exists := c.Image.TopicByName(*t.Topic); exists {
@@ -76,6 +77,9 @@ func (c *Call) metadataAnswer(in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	if in.Topics == nil || in.Version == 0 && len(in.Topics) == 0 {
 		for t := range c.Image.TopicsByName() {
 			out.Topics = append(out.Topics, c.metadataTopic(in, t.Record))
+			if v, ok := viewRecord(c.Image, topicRef{name: ViewPrefix + t.Record.Name}); ok && c.HasVault != nil && c.HasVault(t.Record.Name) {
+				out.Topics = append(out.Topics, c.metadataTopic(in, v))
+			}
 		}
 		return out
 	}
@@ -117,7 +121,7 @@ func (c *Call) metadataTopic(in *kmsg.MetadataRequest, t *meta.TopicRecord) kmsg
 		to.AuthorizedOperations = opsTopic
 	}
 	to.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, t.Partitions)
-	for p := range c.Image.PartitionsOf(t.ID) {
+	for p := range c.Image.PartitionsOf(shownID(c.Image, t)) {
 		v := c.viewPartition(p, in.Version < 6)
 		to.Partitions = append(to.Partitions, kmsg.MetadataResponseTopicPartition{
 			ErrorCode: int16(v.code), Partition: p.ID.Number, Leader: int32(v.leader), LeaderEpoch: int32(v.epoch),

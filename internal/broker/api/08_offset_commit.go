@@ -59,17 +59,17 @@ func offsetCommit(c *Call, req *kmsg.OffsetCommitRequest) (kmsg.Response, error)
 // commitTopic finds the topic that is committed for.
 func (c *Call) commitTopic(in *kmsg.OffsetCommitRequestTopic) (string, types.TopicID, wire.ErrCode) {
 	if c.Req.Version >= 10 {
-		t, ok := c.Image.Topic(in.TopicID)
-		if !ok {
+		t, err := topicRef{id: in.TopicID, useID: true}.find(c.Image)
+		if err != nil {
 			return "", types.TopicID{}, wire.ErrUnknownTopicID
 		}
-		return t.Record.Name, t.Record.ID, wire.None
+		return t.Name, t.ID, wire.None
 	}
-	t, ok := c.Image.TopicByName(in.Topic)
-	if !ok {
+	t, err := topicRef{name: in.Topic}.find(c.Image)
+	if err != nil {
 		return "", types.TopicID{}, wire.ErrUnknownTopicOrPartition
 	}
-	return t.Record.Name, t.Record.ID, wire.None
+	return t.Name, t.ID, wire.None
 }
 
 func commitOffset(req *kmsg.OffsetCommitRequest, p *kmsg.OffsetCommitRequestTopicPartition, name string, id types.TopicID) group.CommitOffset {

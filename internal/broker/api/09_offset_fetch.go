@@ -114,11 +114,11 @@ func (c *Call) fetchTopic(t *kmsg.OffsetFetchRequestGroupTopic) (string, bool) {
 	if c.Req.Version < 10 {
 		return t.Topic, true
 	}
-	topic, ok := c.Image.Topic(t.TopicID)
-	if !ok {
+	topic, err := topicRef{id: t.TopicID, useID: true}.find(c.Image)
+	if err != nil {
 		return "", false
 	}
-	return topic.Record.Name, true
+	return topic.Name, true
 }
 
 // allOffsets gathers entries, which come ordered by topic, into topics.
@@ -136,8 +136,8 @@ func (c *Call) allOffsets(entries []group.OffsetEntry) []kmsg.OffsetFetchRespons
 	}
 	named := all[:0]
 	for _, t := range all {
-		if topic, ok := c.Image.TopicByName(t.Topic); ok {
-			t.TopicID = topic.Record.ID
+		if topic, err := (topicRef{name: t.Topic}).find(c.Image); err == nil {
+			t.TopicID = topic.ID
 			named = append(named, t)
 		}
 	}

@@ -80,7 +80,7 @@ func (c *Call) describedTopic(name string, from int32, limit int) (topic kmsg.De
 		return topic, -1
 	}
 	topic.TopicID, topic.IsInternal = rec.ID, rec.Internal
-	for p := range c.Image.PartitionsOf(rec.ID) {
+	for p := range c.Image.PartitionsOf(shownID(c.Image, rec)) {
 		if p.ID.Number < from {
 			continue
 		}

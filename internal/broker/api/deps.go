@@ -37,6 +37,9 @@ type Deps struct {
 	// Verbs are this broker's parts of mirrors' verbs; nil: it takes none.
 	Verbs    Verbs
 	Operator Operator
+	// HasVault reports whether the vault here keeps records of a topic, which then is
+	// listed as __vault.<topic> too; nil for no vault.
+	HasVault func(topic string) bool
 	// Metrics is told what was produced and fetched; nil for none.
 	Metrics Metrics
 }

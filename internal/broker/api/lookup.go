@@ -23,10 +23,16 @@ func (r topicRef) find(image *meta.Image) (*meta.TopicRecord, error) {
 		if t, ok := image.Topic(r.id); ok {
 			return t.Record, nil
 		}
+		if v, ok := viewRecord(image, r); ok {
+			return v, nil
+		}
 		return nil, wire.ErrUnknownTopicID
 	}
 	if t, ok := image.TopicByName(r.name); ok {
 		return t.Record, nil
+	}
+	if v, ok := viewRecord(image, r); ok {
+		return v, nil
 	}
 	return nil, wire.ErrUnknownTopicOrPartition
 }
