@@ -260,3 +260,33 @@ func TestReset(t *testing.T) {
 func joinOf(name, peer string) member.JoinRequest {
 	return member.JoinRequest{Name: name, PeerURL: peer}
 }
+
+// TestNeverComesUp: a node that was taken in and never starts holds up the next
+// one, which is told; it counts for nothing, and can be taken out again.
+func TestNeverComesUp(t *testing.T) {
+	g := newGrown(t)
+	a := g.start("a", "")
+	if _, err := a.Admit(within(t), joinOf("x-1", "http://127.0.0.1:9")); err != nil {
+		t.Fatal(err)
+	}
+	g.put("a", "/goes-on", "1")
+	short, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, err := a.Admit(short, joinOf("y-1", "http://127.0.0.1:19"))
+	if err == nil || !strings.Contains(err.Error(), "another node is joining") || !strings.Contains(err.Error(), "tidemark cluster remove") {
+		t.Fatalf("the next one: %v", err)
+	}
+	all, err := a.Members(within(t))
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for _, m := range all {
+		if !m.Started {
+			if err := a.RemoveMember(within(t), m.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	g.start("b", "a")
+	g.voters("a", 2)
+}
