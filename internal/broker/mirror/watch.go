@@ -68,6 +68,7 @@ func (w *watcher) loop() {
 			return
 		}
 		list := w.promoted()
+		w.count()
 		if len(list) == 0 || w.run.settings.Load().WatchSourceMs < 0 || w.run.client == nil {
 			continue
 		}
