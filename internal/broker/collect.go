@@ -26,7 +26,9 @@ func newPartitionCollector(b *Broker) prometheus.Collector {
 				if r, _ := image.Partition(p.id, p.tp.Partition); r != nil {
 					st.Leaderless = r.Leader == types.NoBroker
 					st.UnderReplicated = st.Leader && len(r.ISR) < len(r.Replicas)
-					st.UnderMinISR = st.Leader && len(r.ISR) < r.MinISR
+					st.UnderMinISR = st.Leader && len(r.ISR) < r.MinISRNow()
+					st.AtMinISR = st.Leader && len(r.ISR) == r.MinISRNow()
+					st.Lag = p.behind.Load()
 				}
 				if !yield(st) {
 					return

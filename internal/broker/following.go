@@ -70,6 +70,7 @@ func (p *Partition) unfollow() {
 		return
 	}
 	p.follower.End()
+	p.behind.Store(0)
 	p.env.fetching.Stop(p.followed, p.tp)
 	p.followed = types.NoBroker
 }
@@ -166,6 +167,7 @@ func (p *Partition) accept(a follow.Answer, v replica.Verdict) error {
 		}
 	}
 	err := p.copyBatches(a, v)
+	p.behind.Store(max(0, int64(v.HighWatermark-p.log.View().LogEnd)))
 	// The high watermark is the leader's, as far as the log reaches (R13).
 	if now := p.log.View(); min(v.HighWatermark, now.LogEnd) > now.HighWatermark {
 		p.log.SetHighWatermark(min(v.HighWatermark, now.LogEnd))
@@ -193,6 +195,7 @@ func (p *Partition) copyBatches(a follow.Answer, v replica.Verdict) error {
 	if done.StoppedBy != nil {
 		return fmt.Errorf("the batch at offset %d: %w", done.NextOffset, done.StoppedBy)
 	}
+	p.env.metrics.Replication.BytesIn.Add(float64(size))
 	p.flushByCount(p.log.View())
 	return nil
 }

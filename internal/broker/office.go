@@ -111,6 +111,12 @@ func (b *Broker) newController() *controller.Controller {
 // officeChanged tells of what the controller did to a partition.
 func (b *Broker) officeChanged(image *meta.Image, c control.Change) {
 	name := b.nameOf(image, c.Partition)
+	if c.Kind != "" {
+		b.metrics.Replication.Elections.WithLabelValues(string(c.Kind)).Inc()
+	}
+	if c.Kind == control.ElectedUnclean {
+		b.metrics.Replication.Unclean.Inc()
+	}
 	switch c.Kind {
 	case "":
 		b.logger.Debug("ISR settled", "partition", name, "isr", c.Record.ISRIDs(), "elr", c.Record.ELRIDs())

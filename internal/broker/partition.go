@@ -75,6 +75,8 @@ type Partition struct {
 	compacts               atomic.Bool // cleanup.policy has compact
 	// asks is the attention that the clock owes the partition (attention).
 	asks atomic.Int32
+	// behind is what a follower lacks of its leader's committed records, 0 on others.
+	behind atomic.Int64
 	// throttled is nil where no throttle is about the partition.
 	throttled atomic.Pointer[throttled]
 	fetches   fetchNotes

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 
 	"tidemark/internal/assert"
 	"tidemark/internal/config"
@@ -20,6 +21,7 @@ func (p *Partition) shown(rec *meta.PartitionRecord, rev meta.Revision, topic co
 	}
 	p.endFlush()
 	changed := p.record == nil || rec == nil || p.record.LeaderEpoch != rec.LeaderEpoch || p.leading != leading
+	p.countISR(rec, leading)
 	p.record, p.revision, p.leading = rec, rev, leading && rec != nil
 	if p.topic != topic {
 		p.topic = topic
@@ -43,6 +45,22 @@ func (p *Partition) shown(rec *meta.PartitionRecord, rev meta.Revision, topic co
 	}
 	p.refresh()
 	p.proposeJoin()
+}
+
+// countISR counts what the next record changes of the ISR of a partition that stays led here.
+func (p *Partition) countISR(next *meta.PartitionRecord, leading bool) {
+	if p.record == nil || next == nil || !p.leading || !leading {
+		return
+	}
+	lacks := func(of, in *meta.PartitionRecord) bool {
+		return slices.ContainsFunc(of.ISR, func(m meta.ISRMember) bool { return !in.InISR(m.ID) })
+	}
+	if lacks(p.record, next) {
+		p.env.metrics.Replication.ISRShrinks.Inc()
+	}
+	if lacks(next, p.record) {
+		p.env.metrics.Replication.ISRExpands.Inc()
+	}
 }
 
 // prepare does what must be done before the node answers in this leader epoch:

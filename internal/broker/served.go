@@ -8,6 +8,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/types"
 	"tidemark/internal/telemetry"
+	"tidemark/internal/vfs"
 	"tidemark/internal/wire"
 )
 
@@ -47,6 +48,11 @@ func (s *served) LogDirs() []api.LogDir {
 		}
 		if free, err := d.fs.FreeBytes(d.path); err == nil {
 			out[i].UsableBytes = free
+		}
+		if sized, ok := d.fs.(vfs.Sized); ok {
+			if total, err := sized.TotalBytes(d.path); err == nil {
+				out[i].TotalBytes = total
+			}
 		}
 	}
 	for p := range b.Partitions() {
@@ -103,6 +109,9 @@ func (a *apiMetrics) Fetched(topic string, bytes int) {
 	c.fetches.Inc()
 	c.bytesOut.Add(float64(bytes))
 }
+
+// Replicated implements api.Metrics.
+func (a *apiMetrics) Replicated(bytes int) { a.m.Replication.BytesOut.Add(float64(bytes)) }
 
 // Failed implements api.Metrics.
 func (a *apiMetrics) Failed(key wire.Key, code wire.ErrCode) {

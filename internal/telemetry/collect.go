@@ -20,8 +20,10 @@ type PartitionStat struct {
 	Leader           bool // this broker leads it
 	UnderReplicated  bool
 	UnderMinISR      bool
-	Leaderless       bool // nobody leads it
-	Offline          bool // its log dir, or it alone, has failed on this broker
+	AtMinISR         bool
+	Lag              int64 // records that the leader has committed and this follower lacks
+	Leaderless       bool  // nobody leads it
+	Offline          bool  // its log dir, or it alone, has failed on this broker
 }
 
 // MirrorStat is what a scrape tells of one mirrored partition.
@@ -43,7 +45,7 @@ type partitionCollector struct {
 
 	size, segments, start, end, hw, epoch *prometheus.Desc
 	partitions, leaders, under, minISR    *prometheus.Desc
-	leaderless, offline                   *prometheus.Desc
+	leaderless, offline, atMinISR, lag    *prometheus.Desc
 }
 
 // NewPartitionCollector makes the collector of the partitions that walk yields.
@@ -64,6 +66,8 @@ func NewPartitionCollector(walk func() iter.Seq[PartitionStat]) prometheus.Colle
 		leaders:    d("kafka_server_replicamanager_leadercount", "Partitions that this broker leads."),
 		under:      d("kafka_server_replicamanager_underreplicatedpartitions", "Partitions led here whose ISR lacks a replica."),
 		minISR:     d("kafka_server_replicamanager_underminisrpartitioncount", "Partitions led here whose ISR is below its minimum."),
+		atMinISR:   d("kafka_server_replicamanager_atminisrpartitioncount", "Partitions led here whose ISR is just its minimum: one replica less stops acks=all writes."),
+		lag:        d("kafka_server_replicafetchermanager_maxlag", "Most committed records that a replica here lacks of its leader's, as the leader said last."),
 		leaderless: d("kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions of this broker that nobody leads."),
 		offline:    d("kafka_server_replicamanager_offlinereplicacount", "Replicas of this broker that have failed."),
 	}
@@ -71,14 +75,14 @@ func NewPartitionCollector(walk func() iter.Seq[PartitionStat]) prometheus.Colle
 
 // Describe implements prometheus.Collector.
 func (c *partitionCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.size, c.segments, c.start, c.end, c.hw, c.epoch, c.partitions, c.leaders, c.under, c.minISR, c.leaderless, c.offline} {
+	for _, d := range []*prometheus.Desc{c.size, c.segments, c.start, c.end, c.hw, c.epoch, c.partitions, c.leaders, c.under, c.minISR, c.leaderless, c.offline, c.atMinISR, c.lag} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *partitionCollector) Collect(ch chan<- prometheus.Metric) {
-	var partitions, leaders, under, minISR, leaderless, offline float64
+	var partitions, leaders, under, minISR, leaderless, offline, atMinISR, lag float64
 	one := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -94,6 +98,8 @@ func (c *partitionCollector) Collect(ch chan<- prometheus.Metric) {
 		leaders += asFloat(s.Leader)
 		under += asFloat(s.UnderReplicated)
 		minISR += asFloat(s.UnderMinISR)
+		atMinISR += asFloat(s.AtMinISR)
+		lag = max(lag, float64(s.Lag))
 		leaderless += asFloat(s.Leaderless)
 		offline += asFloat(s.Offline)
 	}
@@ -101,6 +107,8 @@ func (c *partitionCollector) Collect(ch chan<- prometheus.Metric) {
 	one(c.leaders, leaders)
 	one(c.under, under)
 	one(c.minISR, minISR)
+	one(c.atMinISR, atMinISR)
+	one(c.lag, lag)
 	one(c.leaderless, leaderless)
 	one(c.offline, offline)
 }

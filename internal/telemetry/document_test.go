@@ -68,6 +68,7 @@ func (m *Metrics) touch() {
 	m.Requests.Closed.WithLabelValues("r")
 	m.Requests.TimeMs.WithLabelValues("r")
 	m.Events.Count.WithLabelValues("k")
+	m.Replication.Elections.WithLabelValues("k")
 	m.Mirror.Bytes.WithLabelValues("m", "t")
 	m.Mirror.Batches.WithLabelValues("m", "t")
 	m.Mirror.Cuts.WithLabelValues("m", "c")

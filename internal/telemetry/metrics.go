@@ -14,7 +14,9 @@ type Metrics struct {
 	Meta     *Meta
 	Mirror   *Mirror
 	Events   *Events
-	registry *prometheus.Registry
+	// Replication counts what goes between the brokers of a cluster.
+	Replication *Replication
+	registry    *prometheus.Registry
 }
 
 // New makes the metrics of one node in a registry of their own, with the Go
@@ -23,13 +25,14 @@ func New() *Metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return &Metrics{
-		Topics:   newTopics(r),
-		Requests: newRequests(r),
-		Log:      newLog(r),
-		Meta:     newMeta(r),
-		Mirror:   newMirror(r),
-		Events:   &Events{Count: counterVec(r, "tidemark_events_total", "Events of the event log, by kind.", "kind")},
-		registry: r,
+		Topics:      newTopics(r),
+		Requests:    newRequests(r),
+		Log:         newLog(r),
+		Meta:        newMeta(r),
+		Mirror:      newMirror(r),
+		Replication: newReplication(r),
+		Events:      &Events{Count: counterVec(r, "tidemark_events_total", "Events of the event log, by kind.", "kind")},
+		registry:    r,
 	}
 }
 

@@ -87,6 +87,9 @@ func (osFS) Lock(name string) (io.Closer, error) {
 
 func (osFS) FreeBytes(dir string) (int64, error) { return freeBytes(dir) }
 
+// TotalBytes implements Sized.
+func (osFS) TotalBytes(dir string) (int64, error) { return totalBytes(dir) }
+
 type osFile struct{ f *os.File }
 
 func (o *osFile) ReadAt(b []byte, off int64) (int, error)  { return o.f.ReadAt(b, off) }

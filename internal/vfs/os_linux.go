@@ -53,3 +53,11 @@ func freeBytes(dir string) (int64, error) {
 	}
 	return int64(st.Bavail) * st.Bsize, nil
 }
+
+func totalBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(st.Blocks) * st.Bsize, nil
+}

@@ -22,6 +22,11 @@ import (
 	"time"
 )
 
+// Sized is an FS that knows how large the file system of dir is.
+type Sized interface {
+	TotalBytes(dir string) (int64, error)
+}
+
 // FS is a file system. Missing files give errors for which errors.Is(err,
 // fs.ErrNotExist) holds; a full disk gives one for which IsNoSpace holds. All
 // methods may be called from any goroutine.

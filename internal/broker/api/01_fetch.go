@@ -309,7 +309,11 @@ func (f *fetchCall) part(e *wire.FetchEncoder, p *fetchPart, h *hints) {
 		p.res.Release = nil
 	}
 	if f.Metrics != nil && p.res.Bytes > 0 {
-		f.Metrics.Fetched(p.part.Name().Topic, p.res.Bytes)
+		if f.replica != types.NoBroker {
+			f.Metrics.Replicated(p.res.Bytes)
+		} else {
+			f.Metrics.Fetched(p.part.Name().Topic, p.res.Bytes)
+		}
 	}
 	p.sent = sentState{}
 	if p.code == wire.None {

@@ -74,6 +74,8 @@ type Metrics interface {
 	Produced(topic string, bytes, records int)
 	// Fetched is called for each partition's part of a Fetch answer that has records.
 	Fetched(topic string, bytes int)
+	// Replicated is Fetched for an answer to a follower.
+	Replicated(bytes int)
 	// Failed is called for each partition that a Produce or Fetch failed for.
 	Failed(key wire.Key, code wire.ErrCode)
 }
