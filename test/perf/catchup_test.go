@@ -12,9 +12,9 @@ import (
 func TestFigureCatchUp(t *testing.T) {
 	mib := option(t, "MIB", 1024)
 	tab := newTable(t)
-	kafka, tidemark := startNamed(t, "Kafka"), startNamed(t, "Tidemark")
+	systems := startSystems(t)
 	for run := range option(t, "RUNS", 3) + 1 {
-		for _, s := range []*system{kafka, tidemark} {
+		for _, s := range systems {
 			counted := tab
 			if run == 0 {
 				counted = newTable(t) // warms up
@@ -33,9 +33,8 @@ func figureCatchUp(t *testing.T, s *system, run, mib int, tab *table) {
 	s.nodes[2].stop()
 	flood(t, s, topic, mib<<20/valueBytes)
 	during := make(chan latencies, 1)
-	before := s.cpuOf(0, 1)
-	s.nodes[2].start()
-	began := time.Now()
+	s.nodes[2].start() // neither its time nor its processor time is the catch-up's
+	began, back, leaders := time.Now(), s.cpuOf(2), s.cpuOf(0, 1)
 	stopped := make(chan struct{})
 	go func() { during <- steadyUntil(t, s, topic, rate, stopped) }()
 	s.waitWhole(topic, loadPartitions, 3)
@@ -43,8 +42,8 @@ func figureCatchUp(t *testing.T, s *system, run, mib int, tab *table) {
 	close(stopped)
 	l := <-during
 	tab.add(s.name, "catch-up, MiB/s", float64(mib)/took.Seconds())
-	tab.add(s.name, "CPU-s per GiB, of the returning node", cpuSeconds(t, s.nodes[2].pid())*1024/float64(mib))
-	tab.add(s.name, "CPU-s per GiB, of its leaders", (s.cpuOf(0, 1)-before)*1024/float64(mib))
+	tab.add(s.name, "CPU-s per GiB, of the returning node", (s.cpuOf(2)-back)*1024/float64(mib))
+	tab.add(s.name, "CPU-s per GiB, of its leaders", (s.cpuOf(0, 1)-leaders)*1024/float64(mib))
 	tab.add(s.name, "p99 of produce before, ms", quiet.at(.99))
 	tab.add(s.name, "p99 of produce during, ms", l.at(.99))
 	s.deleteTopic(topic)

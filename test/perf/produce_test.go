@@ -148,11 +148,10 @@ func sendSteadily(tb testing.TB, s *system, topic string, rate int, linger time.
 // sideBySide runs a load against both systems in turns; the first turn of each warms it up and doesn't count.
 func sideBySide(t *testing.T, runs int, load func(s *system, topic string, count bool, tab *table)) *table {
 	t.Helper()
-	kafka := startKafka(t)
-	tidemark := startTidemark(t, 3)
+	systems := startSystems(t)
 	tab := newTable(t)
 	for run := range runs + 1 {
-		for _, s := range []*system{kafka, tidemark} {
+		for _, s := range systems {
 			topic := fmt.Sprint("load-", run)
 			s.createTopic(topic, loadPartitions, 3, map[string]*string{"min.insync.replicas": &minISR})
 			load(s, topic, run > 0, tab)

@@ -45,7 +45,7 @@ var heap = []string{"-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPau
 var kafkaDefaults = map[string]string{
 	"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000", "log.retention.check.interval.ms": "300000",
 	"log.cleaner.backoff.ms": "15000", "log.initial.task.delay.ms": "30000",
-	"offsets.topic.replication.factor": "3", "offsets.topic.num.partitions": "50",
+	"offsets.topic.replication.factor": "3", "offsets.topic.num.partitions": "50", "auto.leader.rebalance.enable": "false",
 }
 
 func startKafka(tb testing.TB) *system {
@@ -80,6 +80,32 @@ func startTidemark(tb testing.TB, n int, settings ...string) *system {
 	}
 	s.connect()
 	return s
+}
+
+// names are the systems that a figure measures; TIDEMARK_PERF_SYSTEMS chooses others ("Tidemark", "Kafka Tidemark").
+func names(otherwise string) []string {
+	if text := os.Getenv("TIDEMARK_PERF_SYSTEMS"); text != "" {
+		return strings.Fields(text)
+	}
+	return strings.Fields(otherwise)
+}
+
+func startNamed(tb testing.TB, name string) *system {
+	tb.Helper()
+	if name == "Kafka" {
+		return startKafka(tb)
+	}
+	return startTidemark(tb, 3, "auto.leader.rebalance.enable=false")
+}
+
+// startSystems starts what is to be compared, in the order of the turns.
+func startSystems(tb testing.TB) []*system {
+	tb.Helper()
+	var out []*system
+	for _, name := range names("Kafka Tidemark") {
+		out = append(out, startNamed(tb, name))
+	}
+	return out
 }
 
 func (s *system) connect() { s.adm = kadm.NewClient(client(s.tb, s.bootstrap)) }

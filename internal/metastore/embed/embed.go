@@ -81,6 +81,8 @@ type Options struct {
 	Join func(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error)
 	// Logger gets etcd's warnings and errors; its information is at level debug. Nil drops them.
 	Logger *slog.Logger
+	// Look is how often the list of members is looked at; 0: as is good for a node.
+	Look time.Duration
 	// UnsafeNoSync leaves out fsync, for tests that don't crash.
 	UnsafeNoSync bool
 }
@@ -151,6 +153,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
+	}
+	if o.Look <= 0 {
+		o.Look = syncEvery
 	}
 	return o
 }
@@ -246,6 +251,9 @@ func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
 	}()
 	// etcd opens its database in a goroutine, whose panic nobody could catch: look first.
 	if err := checkDatabase(filepath.Join(cfg.Dir, "member", "snap", "db")); err != nil {
+		return nil, err
+	}
+	if err := checkLog(cfg.Dir); err != nil {
 		return nil, err
 	}
 	return embed.StartEtcd(cfg)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -289,4 +290,53 @@ func TestNeverComesUp(t *testing.T) {
 	}
 	g.start("b", "a")
 	g.voters("a", 2)
+}
+
+// TestSixNodes: five vote, the sixth asks them; once a voter is taken out for good, the sixth takes its place.
+func TestSixNodes(t *testing.T) {
+	g := newGrown(t)
+	g.options = func(_ string, o *embed.Options) { o.Look = 200 * time.Millisecond }
+	g.start("a", "")
+	for _, name := range []string{"b", "c", "d", "e"} {
+		g.start(name, "a")
+	}
+	g.voters("a", 5)
+	f := g.start("f", "b")
+	all := g.voters("a", 5)
+	if len(all) != 5 {
+		t.Fatalf("members %+v", all)
+	}
+	g.put("f", "/from-f", "1")
+	g.want("e", "/from-f", "1")
+	w := f.Store().Watch(within(t), "/w/", 0)
+	defer w.Close()
+	g.stop("f")
+	if _, err := g.try(within(t), "f", ""); err != nil { // it knows whom to ask
+		t.Fatal(err)
+	}
+	g.want("f", "/from-f", "1")
+
+	g.stop("e")
+	for _, m := range all {
+		if strings.HasPrefix(m.Name, "e-") {
+			if err := g.nodes["a"].RemoveMember(within(t), m.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for deadline := within(t); ; {
+		all = g.voters("a", 5)
+		if slices.ContainsFunc(all, func(m member.Info) bool { return strings.HasPrefix(m.Name, "f-") && !m.Learner }) {
+			break
+		}
+		if deadline.Err() != nil {
+			t.Fatalf("the sixth has not taken the free place: %+v", all)
+		}
+	}
+	g.put("f", "/as-voter", "1")
+	g.stop("f")
+	if _, err := g.try(within(t), "f", ""); err != nil {
+		t.Fatal(err)
+	}
+	g.want("f", "/as-voter", "1")
 }

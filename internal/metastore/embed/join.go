@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +28,7 @@ const (
 	callsEnd = 5 * time.Second
 	// learnerPatience is how long a node waits for another one that is joining:
 	// etcd takes one learner at a time.
-	learnerPatience = 30 * time.Second
+	learnerPatience = 40 * time.Second
 )
 
 // join asks to be taken in and starts as what the answer says. The place is
@@ -162,6 +164,9 @@ func (s *Server) becomeVoter(remote *etcd.Store) {
 		}
 		select {
 		case <-pause.C:
+		case err := <-e.Err():
+			s.fail(s.errEnded(e, fmt.Errorf("metadata member: %w", err)))
+			return
 		case <-e.Server.StopNotify():
 			s.fail(s.errRemoved())
 			return
@@ -191,7 +196,7 @@ func (s *Server) becomeVoter(remote *etcd.Store) {
 // watchMember sees the member end by itself, and notes where the others are.
 func (s *Server) watchMember() {
 	e := s.etcd
-	look := time.NewTicker(syncEvery)
+	look := time.NewTicker(s.o.Look)
 	defer look.Stop()
 	for {
 		select {
@@ -234,7 +239,7 @@ func (s *Server) startClient(ctx context.Context) error {
 		return err
 	}
 	s.work.Go(func() {
-		look := time.NewTicker(syncEvery)
+		look := time.NewTicker(s.o.Look)
 		defer look.Stop()
 		for {
 			select {
@@ -242,10 +247,77 @@ func (s *Server) startClient(ctx context.Context) error {
 				return
 			case <-look.C:
 				s.noteEndpoints()
+				if s.standIn() {
+					s.becomeVoter(remote)
+					return
+				}
 			}
 		}
 	})
 	return nil
+}
+
+// standIn makes a node that only asks the members one of them, a learner at
+// first, if a place is free: after one was taken out. One that is merely down keeps
+// its place, because it may come back: whether it is lost is for an operator to say.
+func (s *Server) standIn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := s.store.get(s.ctx)
+	if err != nil || s.place == nil || s.place.Peer == "" {
+		return false
+	}
+	all, err := now.Members(s.ctx)
+	if err != nil {
+		return false // the next look may succeed
+	}
+	own := func(m etcd.Member) bool { return slices.Contains(m.Peers, s.peerURL()) }
+	if !slices.ContainsFunc(all, own) { // else an earlier attempt stopped half-way
+		if len(all) >= VotersMax || slices.ContainsFunc(all, func(m etcd.Member) bool { return m.Learner }) {
+			return false
+		}
+		if _, all, err = now.AddLearner(s.ctx, s.peerURL()); err != nil {
+			s.o.Logger.Debug("metadata: a free place among the members isn't taken yet", "err", err)
+			return false
+		}
+	}
+	before := *s.place
+	s.place.Voter, s.place.Members = true, membersOf(all, s.peerURL(), s.place.Name)
+	err = os.RemoveAll(filepath.Join(s.o.Dir, etcdFolder))
+	if err == nil {
+		err = s.launch(config(s.o, s.place))
+	}
+	if err == nil {
+		err = s.place.write(s.o.Dir)
+	}
+	if err != nil {
+		s.o.Logger.Warn("metadata: this node could not take a free place among the members; trying again", "err", err)
+		if s.etcd != nil {
+			closeEtcd(s.etcd)
+			s.etcd = nil
+		}
+		*s.place = before
+		return false
+	}
+	s.o.Logger.Info("metadata: this node takes a free place among the members", "member", s.place.Name)
+	return true
+}
+
+// membersOf lists name=peer URL of all members that have told their names, and of the one at peer.
+func membersOf(all []etcd.Member, peer, name string) []string {
+	var out []string
+	for _, m := range all {
+		called := m.Name
+		if slices.Contains(m.Peers, peer) {
+			called = name
+		}
+		for _, at := range m.Peers {
+			if called != "" {
+				out = append(out, called+"="+at)
+			}
+		}
+	}
+	return out
 }
 
 // awaitMembers waits until the members answer a node that is none, and says for whom it waits.
@@ -422,19 +494,7 @@ func (s *Server) admit(ctx context.Context, r member.JoinRequest) (member.JoinAn
 		known = true
 		s.keepEndpoints(append(endpointsOf(all), r.ClientURL))
 	}
-	answer := member.JoinAnswer{Voter: known, Endpoints: endpointsOf(all)}
-	for _, m := range all {
-		name := m.Name
-		if slices.Contains(m.Peers, r.PeerURL) {
-			name = r.Name
-		}
-		for _, peer := range m.Peers {
-			if name != "" {
-				answer.Members = append(answer.Members, name+"="+peer)
-			}
-		}
-	}
-	return answer, nil
+	return member.JoinAnswer{Voter: known, Endpoints: endpointsOf(all), Members: membersOf(all, r.PeerURL, r.Name)}, nil
 }
 
 func memberID(id uint64) string { return strconv.FormatUint(id, 16) }

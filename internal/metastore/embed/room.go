@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -27,6 +28,10 @@ func openFault(dir string, free int64, err error) error {
 		return fmt.Errorf("metadata folder %s can't be opened: its disk has %d MiB left and the metadata store needs %d MiB to begin: make room and start again (%w)",
 			dir, free>>20, roomBytes>>20, err)
 	}
+	if errors.Is(err, errLogCut) {
+		return fmt.Errorf("metadata folder %s can't be opened: %w; this member can't go on. One of several: take it out (tidemark cluster remove), "+
+			"move the folder away and start with --join. A lone one: put a backup back (tidemark cluster restore)", dir, err)
+	}
 	return fmt.Errorf("metadata folder %s can't be opened: %w; "+
-		"if the folder is damaged, restore it from a backup, or move it away to start with empty metadata", dir, err)
+		"if the folder is damaged, restore it from a backup (tidemark cluster restore), or move it away to start with empty metadata", dir, err)
 }

@@ -3,6 +3,7 @@ package embed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -189,6 +190,23 @@ func TestRefusedFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		damage(t, filepath.Join(dir, "etcd", "member", "wal"), ".wal", 700)
+		return dir
+	})
+	f("cut log", nil, "tidemark cluster restore", func(t *testing.T, dir string) string {
+		s := start(t, embed.Options{Dir: dir, Name: "node-1"})
+		for i := range 50 {
+			write(t, s.Store(), fmt.Sprintf("/k/%d", i), strings.Repeat("x", 1000))
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "etcd", "member", "wal", "*.wal"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%v, %v", files, err)
+		}
+		if err := os.Truncate(files[len(files)-1], 20000); err != nil {
+			t.Fatal(err)
+		}
 		return dir
 	})
 	f("damaged database", nil, "restore it from a backup", func(t *testing.T, dir string) string {

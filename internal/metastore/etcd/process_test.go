@@ -186,9 +186,7 @@ func startSingle(t *testing.T, maxTxnOps uint, o etcd.Options) (*process, *etcd.
 
 func dial(t *testing.T, o etcd.Options, endpoints ...string) *etcd.Store {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	defer cancel()
-	s, err := etcd.Dial(ctx, etcd.DialOptions{Options: o, Endpoints: endpoints})
+	s, err := dialSoon(t, etcd.DialOptions{Options: o, Endpoints: endpoints})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +196,19 @@ func dial(t *testing.T, o etcd.Options, endpoints ...string) *etcd.Store {
 		}
 	})
 	return s
+}
+
+// dialSoon dials until it succeeds: an attempt's time-out may be short for a slow machine.
+func dialSoon(t *testing.T, o etcd.DialOptions) (*etcd.Store, error) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); ; {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		s, err := etcd.Dial(ctx, o)
+		cancel()
+		if err == nil || time.Now().After(until) {
+			return s, err
+		}
+	}
 }
 
 // startThree runs an etcd cluster of three members.

@@ -41,6 +41,8 @@ var harmless = []string{
 	"learner is not ready",
 	"unhealthy cluster",
 	"retrying of unary invoker failed",
+	// A member that starts stands for election before it has read its own log.
+	"pending configuration changes to apply",
 	// A member's database before its first snapshot.
 	"failed to detect schema version",
 	"cannot detect storage schema version",
