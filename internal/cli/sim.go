@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"time"
 
 	"tidemark/internal/sim"
@@ -91,6 +92,7 @@ func (c *simCmd) line() string {
 }
 
 func (c *simCmd) search(s Streams) error {
+	debug.SetGCPercent(400) // runs are short and make much garbage
 	var first *sim.Result
 	totals, err := sim.Look(sim.Search{
 		From: c.Seed, For: c.For, Workers: c.Jobs, Profile: c.Profile, Mutation: c.Mutation, Stop: !c.All,

@@ -80,6 +80,10 @@ func newCluster(seed uint64, o *ClusterOptions, m *Mutation, s *story) *cluster 
 	return c
 }
 
+// clusterStepsMost bounds a run: an ordinary one has some ten thousand steps, one
+// that takes all of the liveness phase a few hundred thousand.
+const clusterStepsMost = 600_000
+
 func (c *cluster) kernel() *kernel { return c.k }
 
 func (c *cluster) bounds() (time.Duration, time.Duration, int) {
