@@ -36,6 +36,7 @@ func TestChaos(t *testing.T) {
 	w.c.produce(produce, kill, "p1")
 	w.c.produce(produce, kill, "p2")
 	w.c.produceSarama(produce, "s1")
+	w.c.produceJava(produce, "j1")
 	w.c.produceWeakly(produce, kill, "w1")
 	w.c.consume(consume, "workers", "c1")
 	w.c.consume(consume, "workers", "c2")

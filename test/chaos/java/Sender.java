@@ -1,0 +1,58 @@
+import java.nio.charset.StandardCharsets;
+import java.util.Properties;
+import java.util.Random;
+import java.util.concurrent.Semaphore;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * Sends records with Java's own producer, idempotently and with acks=all, until its standard input ends. Usage:
+ * Sender BOOTSTRAP NAME SEED TOPICS PARTITIONS. Prints, each on one line, before a record is sent "send TOPIC PARTITION
+ * NUMBER VALUE", and when its outcome is known "acked NUMBER OFFSET" or "failed NUMBER REASON".
+ */
+public final class Sender {
+    private static final int OUTSTANDING_MAX = 400;
+    private static final int SEND_EVERY_MS = 10;
+
+    private static synchronized void say(String line) {
+        System.out.println(line);
+    }
+
+    public static void main(String[] args) throws Exception {
+        String name = args[1];
+        String[] topics = args[3].split(",");
+        int partitions = Integer.parseInt(args[4]);
+        Random random = new Random(Long.parseLong(args[2]));
+        Properties p = new Properties();
+        p.put("bootstrap.servers", args[0]);
+        p.put("key.serializer", ByteArraySerializer.class.getName());
+        p.put("value.serializer", ByteArraySerializer.class.getName());
+        p.put("acks", "all");
+        p.put("enable.idempotence", "true");
+        p.put("linger.ms", "5");
+        p.put("request.timeout.ms", "5000");
+        p.put("delivery.timeout.ms", "2000000000");
+        p.put("retry.backoff.ms", "100");
+        p.put("metadata.max.age.ms", "2000");
+        p.put("reconnect.backoff.max.ms", "500");
+        p.put("max.block.ms", "600000");
+        Semaphore room = new Semaphore(OUTSTANDING_MAX);
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(p)) {
+            for (int i = 0; System.in.available() == 0; i++) {
+                room.acquire();
+                String topic = topics[random.nextInt(topics.length)];
+                int partition = random.nextInt(partitions);
+                String value = name + "-" + i + "-" + "x".repeat(random.nextInt(1500));
+                int number = i;
+                say("send " + topic + " " + partition + " " + number + " " + value);
+                producer.send(new ProducerRecord<>(topic, partition, null, value.getBytes(StandardCharsets.UTF_8)), (m, e) -> {
+                    room.release();
+                    say(e == null ? "acked " + number + " " + m.offset() : "failed " + number + " " + e);
+                });
+                Thread.sleep(SEND_EVERY_MS);
+            }
+            producer.flush();
+        }
+    }
+}
