@@ -177,7 +177,7 @@ func (b *Broker) followVirtually() error {
 		Node: peers{b}, Client: v.Peers, Logger: b.logger, PartitionBytes: b.cfg.Replica.FetchMaxBytes,
 		BackoffMax: virtualBackoffMax, Context: v.context(context.Background()),
 	})
-	b.env.fetching, b.env.changeISR = b.fetchers, b.changeISR
+	b.env.fetching, b.env.changeISR = b.fetchers, newISRWriter(b).change
 	return nil
 }
 
