@@ -14,20 +14,26 @@ import (
 
 // mirrorCmd is `tidemark mirror …`.
 type mirrorCmd struct {
-	Create    mirrorCreateCmd    `cmd:"" help:"Create a mirror of a source cluster, and start it."`
-	Start     mirrorStartCmd     `cmd:"" help:"Start a mirror."`
-	Pause     mirrorPauseCmd     `cmd:"" help:"Stop fetching; keep everything."`
-	Resume    mirrorResumeCmd    `cmd:"" help:"Go on after a pause, or after a failure that needed a decision."`
-	Failover  mirrorFailoverCmd  `cmd:"" aliases:"stop" help:"Take over: make the mirrored topics writable here. Needs no source."`
-	Status    mirrorStatusCmd    `cmd:"" help:"Show each partition's state and lag."`
-	Describe  mirrorDescribeCmd  `cmd:"" help:"Show a mirror's settings, the health of each sync, and group offsets."`
-	Verify    mirrorVerifyCmd    `cmd:"" help:"Fetch both sides and compare them batch by batch."`
-	Groups    mirrorGroupsCmd    `cmd:"" help:"Show each group's offsets at the source and here, what was clamped, and why they differ."`
-	Wait      mirrorWaitCmd      `cmd:"" help:"Wait until a condition holds."`
-	Alter     mirrorAlterCmd     `cmd:"" help:"Change what a mirror copies, its source's addresses or properties, or its settings."`
-	ImportMM2 mirrorImportMM2Cmd `cmd:"" name:"import-mm2" help:"Make a mirror of a MirrorMaker 2 configuration, and name what can't carry over."`
-	Delete    mirrorDeleteCmd    `cmd:"" help:"Forget a mirror that has been failed over, or never mirrored."`
-	List      mirrorListCmd      `cmd:"" help:"List mirrors."`
+	Create     mirrorCreateCmd     `cmd:"" help:"Create a mirror of a source cluster, and start it."`
+	Start      mirrorStartCmd      `cmd:"" help:"Start a mirror."`
+	Pause      mirrorPauseCmd      `cmd:"" help:"Stop fetching; keep everything."`
+	Resume     mirrorResumeCmd     `cmd:"" help:"Go on after a pause, or after a failure that needed a decision."`
+	Preview    mirrorPreviewCmd    `cmd:"" help:"Show what a failback would cut here, and its plan; change nothing."`
+	Failback   mirrorFailbackCmd   `cmd:"" help:"Make topics that were written here mirrors of the source again, by a preview's plan."`
+	Switchover mirrorSwitchoverCmd `cmd:"" help:"Change sides without losing a record: fence the source, drain it, take over."`
+	Abandon    mirrorAbandonCmd    `cmd:"" help:"Take a failback back that has accepted nothing of its source yet."`
+	AcceptGap  mirrorAcceptGapCmd  `cmd:"" name:"accept-gap" help:"Go on behind records that the source no longer has."`
+	Reopen     mirrorReopenCmd     `cmd:"" help:"Let clients write again to what a switchover closed here and did not open."`
+	Failover   mirrorFailoverCmd   `cmd:"" aliases:"stop" help:"Take over: make the mirrored topics writable here. Needs no source."`
+	Status     mirrorStatusCmd     `cmd:"" help:"Show each partition's state and lag."`
+	Describe   mirrorDescribeCmd   `cmd:"" help:"Show a mirror's settings, the health of each sync, and group offsets."`
+	Verify     mirrorVerifyCmd     `cmd:"" help:"Fetch both sides and compare them batch by batch."`
+	Groups     mirrorGroupsCmd     `cmd:"" help:"Show each group's offsets at the source and here, what was clamped, and why they differ."`
+	Wait       mirrorWaitCmd       `cmd:"" help:"Wait until a condition holds."`
+	Alter      mirrorAlterCmd      `cmd:"" help:"Change what a mirror copies, its source's addresses or properties, or its settings."`
+	ImportMM2  mirrorImportMM2Cmd  `cmd:"" name:"import-mm2" help:"Make a mirror of a MirrorMaker 2 configuration, and name what can't carry over."`
+	Delete     mirrorDeleteCmd     `cmd:"" help:"Forget a mirror that has been failed over, or never mirrored."`
+	List       mirrorListCmd       `cmd:"" help:"List mirrors."`
 }
 
 func (t Target) client() (*console.Client, error) {

@@ -29,7 +29,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusBadRequest
 	case errors.Is(err, errNotFound), errors.Is(err, mirror.ErrUnknownMirror), errors.Is(err, mirror.ErrNone):
 		status = http.StatusNotFound
-	case errors.Is(err, mirror.ErrExists), errors.Is(err, mirror.ErrState), errors.Is(err, errRefused):
+	case errors.Is(err, mirror.ErrExists), errors.Is(err, mirror.ErrState), errors.Is(err, mirror.ErrPlan), errors.Is(err, mirror.ErrRefusedParts), errors.Is(err, errRefused):
 		status = http.StatusConflict
 	}
 	if status == http.StatusInternalServerError {

@@ -64,6 +64,7 @@ type Mirrors interface {
 	// Verify compares both sides; progress is called now and then from the same goroutine.
 	Verify(ctx context.Context, name string, progress func(mirror.Verify)) (mirror.Verify, error)
 	Delete(ctx context.Context, name string) error
+	Changes
 	MirrorTools
 	Events() []mirror.Event
 }
@@ -160,6 +161,12 @@ func (s *Server) routes() []route {
 		{"POST", "/api/v1/mirrors/{name}/pause", s.verb(Mirrors.Pause)},
 		{"POST", "/api/v1/mirrors/{name}/resume", s.verb(Mirrors.Resume)},
 		{"POST", "/api/v1/mirrors/{name}/failover", s.mirrorFailover},
+		{"POST", "/api/v1/mirrors/{name}/preview", s.mirrorPreview},
+		{"POST", "/api/v1/mirrors/{name}/failback", s.mirrorFailback},
+		{"POST", "/api/v1/mirrors/{name}/switchover", s.mirrorSwitchover},
+		{"POST", "/api/v1/mirrors/{name}/abandon", s.words(Mirrors.Abandon)},
+		{"POST", "/api/v1/mirrors/{name}/accept-gap", s.words(Mirrors.AcceptGap)},
+		{"POST", "/api/v1/fences/reopen", s.words(reopen)},
 		{"POST", "/api/v1/mirrors/{name}/verify", s.mirrorVerify},
 		{"GET", "/api/v1/openapi.json", s.openapi},
 	}...)

@@ -164,6 +164,30 @@ func (f *fakeMirrors) Pause(_ context.Context, name string) error  { return f.no
 func (f *fakeMirrors) Resume(_ context.Context, name string) error { return f.note("resume", name) }
 func (f *fakeMirrors) Delete(_ context.Context, name string) error { return f.note("delete", name) }
 
+func (f *fakeMirrors) Preview(_ context.Context, name string, _ mirror.PreviewRequest) (mirror.Preview, error) {
+	return mirror.Preview{Mirror: name, Plan: "p", Partitions: []mirror.PartitionPlan{}}, f.note("preview", name)
+}
+
+func (f *fakeMirrors) Failback(_ context.Context, name string, r mirror.FailbackRequest) (mirror.Preview, error) {
+	return mirror.Preview{Mirror: name, Plan: r.Plan, Partitions: []mirror.PartitionPlan{}}, f.note("failback", name)
+}
+
+func (f *fakeMirrors) Switchover(_ context.Context, name string, _ mirror.SwitchoverRequest) (mirror.Status, error) {
+	return mirror.Status{Mirror: name, Partitions: []mirror.PartitionStatus{}}, f.note("switchover", name)
+}
+
+func (f *fakeMirrors) Abandon(_ context.Context, name string, _ []string) ([]string, error) {
+	return []string{"t-0: abandoned"}, f.note("abandon", name)
+}
+
+func (f *fakeMirrors) AcceptGap(_ context.Context, name string, _ []string) ([]string, error) {
+	return []string{"t-0: goes on"}, f.note("accept-gap", name)
+}
+
+func (f *fakeMirrors) Reopen(_ context.Context, topics []string) ([]string, error) {
+	return topics, f.note("reopen", "m")
+}
+
 func (f *fakeMirrors) Failover(_ context.Context, name string, topics []string) (mirror.Status, error) {
 	return mirror.Status{Mirror: name, State: "STOPPED"}, f.note("failover "+strings.Join(topics, "+"), name)
 }

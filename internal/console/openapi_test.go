@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"tidemark/internal/broker/mirror"
+	core "tidemark/internal/core/mirror"
 	"tidemark/internal/metastore/member"
 	"tidemark/internal/vault"
 )
@@ -118,6 +119,14 @@ func TestOpenAPISchemasAreTheTypes(t *testing.T) {
 	f("Event", mirror.Event{})
 	f("Events", Events{})
 	f("FailoverRequest", FailoverRequest{})
+	f("Preview", mirror.Preview{})
+	f("PartitionPlan", mirror.PartitionPlan{})
+	f("PlannedCut", core.PlannedCut{})
+	f("GroupPast", mirror.GroupPast{})
+	f("PreviewRequest", mirror.PreviewRequest{})
+	f("SwitchoverRequest", mirror.SwitchoverRequest{})
+	f("TopicsRequest", TopicsRequest{})
+	f("Done", Done{})
 	f("VaultList", VaultList{})
 	f("VaultUsage", vault.Usage{})
 	f("VaultReplay", vault.Replay{})

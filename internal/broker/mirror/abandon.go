@@ -52,14 +52,20 @@ func (m *Mirrors) Abandon(ctx context.Context, name string, topics []string) ([]
 func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 	list := m.ledHere(m.o.Node.Image(), p.isOf)
 	out := make([]outcome, len(list))
-	changes := make([]*awaited, len(list))
 	r := m.run(p.Mirror)
-	err := m.inParallel(ctx, list, func(i int, l led) { out[i], changes[i] = m.abandonOne(ctx, r, l) })
-	if err != nil {
-		return out, err
-	}
-	if err := m.writeEach(ctx, changes, out); err != nil {
-		return out, err
+	for try := 1; try <= commitTries; try++ {
+		changes := make([]*awaited, len(list))
+		err := m.inParallel(ctx, list, func(i int, l led) {
+			if try == 1 || out[i].Reason == core.StaleRequest { // a proposal of its copier came first
+				out[i], changes[i] = m.abandonOne(ctx, r, l)
+			}
+		})
+		if err == nil {
+			err = m.writeEach(ctx, changes, out)
+		}
+		if err != nil {
+			return out, err
+		}
 	}
 	for i, l := range list {
 		if r != nil && out[i].Reason != "" {
