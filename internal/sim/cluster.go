@@ -87,7 +87,7 @@ const clusterStepsMost = 600_000
 func (c *cluster) kernel() *kernel { return c.k }
 
 func (c *cluster) bounds() (time.Duration, time.Duration, int) {
-	return c.o.Length, c.o.Calm, 4_000_000
+	return c.o.Length, c.o.Calm, clusterStepsMost
 }
 
 func (c *cluster) end() {
