@@ -127,6 +127,8 @@ type machine struct {
 	// retained: segments went whose producers only a snapshot remembers;
 	// lossy: and then a crash may have taken that snapshot.
 	retained, lossy bool
+	// floor is the last epoch of batches below the log start that the model has forgotten.
+	floor types.LeaderEpoch
 }
 
 func (x *machine) open() {
@@ -139,9 +141,16 @@ func (x *machine) open() {
 }
 
 // openedEmpty takes the log start that a log without records has after an
-// open: where its one segment begins, which may be its end.
+// open or a cut: where its one segment begins, which may be its end. Batches
+// below the log start are gone, whether their segment is or not.
 func (x *machine) openedEmpty() {
-	if v := x.l.View(); len(x.m.batches) == 0 && v.LogStart == x.m.end {
+	held := func(b modelBatch) bool { return b.h.LastOffset() >= x.m.start }
+	v := x.l.View()
+	if v.LogStart != x.m.end || slices.ContainsFunc(x.m.batches, held) {
+		return
+	}
+	if len(x.m.batches) == 0 || v.LogStart != x.m.start {
+		x.floor = max(x.floor, x.m.lastEpoch()) // their segment may still be there, and a source's epochs don't fall
 		x.m.restart(x.m.end)
 	}
 }
@@ -149,7 +158,7 @@ func (x *machine) openedEmpty() {
 // follow appends copied batches, maybe of producers, transactions, gaps, later epochs.
 func (x *machine) follow(t *rapid.T) {
 	var raw []byte
-	at, e := x.m.end, max(x.m.lastEpoch(), x.l.View().LastEpoch)
+	at, e := x.m.end, max(x.m.lastEpoch(), x.l.View().LastEpoch, x.floor)
 	before := at
 	var added []modelBatch
 	for range rapid.IntRange(1, 4).Draw(t, "batches") {
@@ -233,6 +242,7 @@ func (x *machine) restart(t *rapid.T) {
 		t.Fatal(err)
 	}
 	x.m.restart(at)
+	x.floor = types.NoLeaderEpoch
 }
 
 func (x *machine) raise(t *rapid.T) {
