@@ -338,11 +338,11 @@ func (c *copier) promote(o Owned, req core.PromoteRequest) (core.Promotion, meta
 const servingPatience = 30 * time.Second
 
 // afterPromotion waits until the promoted partitions answer clients, and brings
-// the groups' offsets in line with their logs.
+// the groups' offsets in line with their logs. The caller holds promoting.
 func (r *run) afterPromotion(ctx context.Context, topics []string, faults map[types.TopicPartition]string) error {
 	ctx, cancel := context.WithTimeout(ctx, servingPatience)
 	defer cancel()
-	ends := map[types.TopicPartition]types.Offset{}
+	ends, epochs := map[types.TopicPartition]types.Offset{}, map[types.TopicPartition]types.LeaderEpoch{}
 	image := r.m.o.Node.Image()
 	for p := range image.Partitions() {
 		if p.Record == nil || p.Record.Mirror == nil || p.Record.Mirror.Name != r.name || !p.Record.Writable || p.Record.Leader != r.m.o.Node.NodeID() {
@@ -358,6 +358,7 @@ func (r *run) afterPromotion(ctx context.Context, topics []string, faults map[ty
 		}
 		if n := len(p.Record.Promotions); n > 0 {
 			ends[part.Name()] = p.Record.Promotions[n-1].LogEnd
+			epochs[part.Name()] = p.Record.Promotions[n-1].PromotedEpoch
 		}
 	}
 	if len(ends) == 0 {
@@ -367,7 +368,8 @@ func (r *run) afterPromotion(ctx context.Context, topics []string, faults map[ty
 		r.noteFault(syncGroups, err)
 	}
 	for tp, end := range ends {
-		if faults[tp] == "" {
+		if at, told := r.told[tp]; faults[tp] == "" && (!told || at != epochs[tp]) {
+			r.told[tp] = epochs[tp]
 			r.m.events.add(r.m.log, Event{
 				At: r.m.o.Node.Now(), Mirror: r.name, Kind: "PROMOTED", Topic: tp.Topic, Partition: tp.Partition, From: end, To: end,
 				Message: fmt.Sprintf("%s: promoted at offset %d, clients may write", tp, end),

@@ -42,6 +42,8 @@ type run struct {
 
 	// promoting is held by a failover, so that two don't work at once.
 	promoting sync.Mutex
+	// told are the epochs of the promotions that an event told of; promoting guards it.
+	told map[types.TopicPartition]types.LeaderEpoch
 	// finishing and starting: failovers, and starts, that were begun are being ended.
 	finishing, starting atomic.Bool
 
@@ -55,7 +57,7 @@ type run struct {
 func newRun(m *Mirrors, rec *meta.MirrorRecord) *run {
 	r := &run{
 		m: m, name: rec.Name, made: rec, health: newHealthBook(), woken: make(chan struct{}, 1),
-		copiers: map[meta.PartitionID]*copier{}, fetchers: map[fetcherKey]*fetcher{},
+		told: map[types.TopicPartition]types.LeaderEpoch{}, copiers: map[meta.PartitionID]*copier{}, fetchers: map[fetcherKey]*fetcher{},
 	}
 	r.ctx, r.cancel = context.WithCancel(m.ctx)
 	r.looks = newLookups(r)
@@ -127,7 +129,7 @@ func (r *run) setRecord(rec *meta.MirrorRecord) {
 	r.record.Store(rec)
 	if rec.Want == meta.WantStopped && before != nil && before.Want != meta.WantStopped {
 		// A failover began, perhaps at another node: each promotes what it leads (R23).
-		r.spawn(func() { r.finishFailover(r.ctx) })
+		r.once(&r.finishing, func() { r.finishFailover(r.ctx) })
 	}
 	if r.throttle != nil {
 		r.throttle.set(s.ThrottleBytesPerSec)
