@@ -107,6 +107,11 @@ func (p *Partition) runAppend(op *appendOp) {
 	if op.err = s.mayAppend(p.tp, op.req); op.err != nil {
 		return
 	}
+	if p.env.ended != nil && p.env.ended(s.registration) {
+		// It was queued before, and what ended the leadership is queued behind it (R10).
+		op.err = errLapsed
+		return
+	}
 	if op.req.RequestVersion > 0 && op.req.RequestVersion < 7 {
 		if h, err := batch.ParseHeader(op.raw); err == nil && h.Compression() == batch.Zstd {
 			op.err = wire.ErrUnsupportedCompressionType // KIP-110

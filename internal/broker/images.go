@@ -212,10 +212,11 @@ func (b *Broker) get(id types.TopicID, number int32) (*Partition, error) {
 		}
 		return nil, wire.ErrUnknownTopicOrPartition
 	}
-	if s := p.serving.Load(); s.err != nil {
+	s := p.serving.Load()
+	if s.err != nil {
 		return nil, s.err
 	}
-	if b.lease.over() {
+	if b.lease.ended(s.registration) {
 		return nil, errLapsed
 	}
 	return p, nil

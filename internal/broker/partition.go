@@ -34,8 +34,10 @@ type environment struct {
 	// who is in sync is judged by it (KAFKA-20609).
 	ticks  func() types.Millis
 	lagMax types.Millis // replica.lag.time.max.ms
-	// lapsed says that this node's registration may be over (R10); nil: never.
+	// lapsed says that this node's registration may be over, and ended the same of
+	// the one that a leadership belongs to (R10); nil: never.
 	lapsed func() bool
+	ended  func(types.BrokerEpoch) bool
 	// leaderThrottle and followerThrottle hold replicas back that are being moved (KIP-73).
 	leaderThrottle, followerThrottle *throttle
 	// readFromRack is set by replica.selector.class (KIP-392).
@@ -124,6 +126,8 @@ type serving struct {
 	log     *log.Log // nil before the log was opened
 	epoch   types.LeaderEpoch
 	leader  types.BrokerID // as the record names it
+	// registration is this node's, in which it leads; NoBrokerEpoch if it doesn't.
+	registration types.BrokerEpoch
 	// mirror names the mirror that alone may write; "" if clients may.
 	mirror string
 	// readOnly: not writable though no mirror is named; fenced: for a switchover.

@@ -77,7 +77,11 @@ func (p *Partition) mayRead(s *serving, req api.ReadRequest) error {
 	switch {
 	case err != nil:
 		return err
-	case p.env.lapsed != nil && p.env.lapsed():
+	case s.err != nil: // as a follower
+		if p.env.lapsed != nil && p.env.lapsed() {
+			return errLapsed
+		}
+	case p.env.ended != nil && p.env.ended(s.registration):
 		return errLapsed
 	}
 	return s.fence(req.CurrentLeaderEpoch)

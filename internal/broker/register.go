@@ -25,6 +25,7 @@ type registration struct {
 	until    atomic.Int64 // nanoseconds after began, 0: no lease
 	draining atomic.Bool  // a registration made anew says so too
 	epoch    atomic.Int64 // this process's last registration, 0: none yet
+	serves   atomic.Int64 // the registration in whose leaderships clients are answered, 0: none
 }
 
 func newRegistration(ctx context.Context) *registration {
@@ -49,6 +50,13 @@ func (r *registration) extend(from time.Time, ttl time.Duration) {
 // over reports whether the lease may have ended.
 func (r *registration) over() bool {
 	return !r.endless && int64(r.now().Sub(r.began)) >= r.until.Load()
+}
+
+// ended reports whether a leadership of the given registration is over, or may
+// be: also one of a registration before the present one, which a shard may not
+// have heard of yet (R10).
+func (r *registration) ended(of types.BrokerEpoch) bool {
+	return r.over() || !r.endless && r.serves.Load() != int64(of)
 }
 
 // register writes this node's registration and keeps its lease. If nobody is the
@@ -104,10 +112,11 @@ func (b *Broker) registerOnce(ctx context.Context) error {
 		return err
 	}
 	b.lease.lease.Store(int64(id))
-	b.lease.extend(from, ttl)
 	if e, ok := b.BrokerEpoch(); ok {
 		b.lease.epoch.Store(int64(e))
+		b.lease.serves.Store(int64(e))
 	}
+	b.lease.extend(from, ttl)
 	return nil
 }
 
@@ -155,6 +164,7 @@ func (b *Broker) keepLease() {
 		if err == nil {
 			b.lease.extend(from, left)
 		} else if errors.Is(err, metastore.ErrLeaseNotFound) {
+			b.lease.serves.Store(0)
 			b.logger.Warn("the registration has lapsed; registering anew")
 			err = b.registerOnce(b.ctx)
 		}

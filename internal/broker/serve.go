@@ -213,7 +213,7 @@ func (p *Partition) checkServing(s *serving) {
 }
 
 func (p *Partition) computeServing() *serving {
-	s := &serving{log: p.log, epoch: types.NoLeaderEpoch, leader: types.NoBroker}
+	s := &serving{log: p.log, epoch: types.NoLeaderEpoch, leader: types.NoBroker, registration: types.NoBrokerEpoch}
 	if p.record != nil {
 		s.epoch, s.leader = p.record.LeaderEpoch, p.record.Leader
 		s.minISR = len(p.record.ISR) >= p.record.MinISRNow()
@@ -222,6 +222,9 @@ func (p *Partition) computeServing() *serving {
 			s.mirror = p.record.Mirror.Name
 		}
 		s.fenced = p.record.Fence != nil
+		if p.leading {
+			s.registration = p.record.LeaderBrokerEpoch
+		}
 	}
 	s.deletes = p.topic.Delete
 	s.epochStart = p.leader.EpochStart()

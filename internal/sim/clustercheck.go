@@ -243,9 +243,12 @@ func (j *judge) wrote(m *machine, h *held, l *ledger, w *writtenBatch) {
 
 // once demands that one process did something in an epoch.
 func (j *judge) once(by map[types.LeaderEpoch]server, e types.LeaderEpoch, m *machine, what, invariant string) {
-	epoch, _ := m.node.Broker().BrokerEpoch()
+	epoch, registered := m.node.Broker().BrokerEpoch()
 	now := server{m.id, epoch, m.life}
 	before, known := by[e]
+	if known && !registered && before.id == m.id && before.life == m.life {
+		return // its registration has just gone, and its shards haven't heard of it: still the one that led
+	}
 	if !known {
 		by[e] = now
 		return
