@@ -87,10 +87,11 @@ func (l *lane) newID() {
 	l.pid, l.seq, l.topic = l.c.pids, 0, l.c.wantTopic
 }
 
-// leader finds who may lead, as metadata requests tell.
-func (c *cluster) leader(partition int, d dice, before types.BrokerID) (types.BrokerID, types.LeaderEpoch) {
+// leader finds who may lead, as metadata requests tell; what is told of a topic
+// of the same name and another id counts for nothing (KIP-516).
+func (c *cluster) leader(topic types.TopicID, partition int, d dice, before types.BrokerID) (types.BrokerID, types.LeaderEpoch) {
 	if image := c.image(d); image != nil {
-		if t, ok := image.TopicByName(clusterTopic); ok {
+		if t, ok := image.TopicByName(clusterTopic); ok && t.ID == topic {
 			if r, _ := image.Partition(t.ID, int32(partition)); r != nil && r.Leader != types.NoBroker {
 				return r.Leader, r.LeaderEpoch
 			}
@@ -108,7 +109,7 @@ const clientTimeout = 1500 * time.Millisecond
 func (l *lane) send() {
 	d := l.k.dice("clients " + l.who())
 	if l.believes == 0 || d.chance(0.1) {
-		l.believes, _ = l.c.leader(l.partition, d, l.believes)
+		l.believes, _ = l.c.leader(l.c.wantTopic, l.partition, d, l.believes)
 	}
 	l.sent++
 	attempt, m, raw := l.sent, l.c.machine(l.believes), append([]byte(nil), l.raw...)
@@ -220,7 +221,7 @@ func (r *reader) poll() {
 	r.busy = true
 	r.sent++
 	d := r.k.dice("clients " + r.who())
-	if id, e := r.c.leader(r.partition, d, r.leader); e >= r.epoch || r.leader == 0 {
+	if id, e := r.c.leader(r.topic, r.partition, d, r.leader); e >= r.epoch || r.leader == 0 {
 		r.leader, r.epoch = id, e
 	}
 	attempt, m := r.sent, r.c.machine(r.leader)
