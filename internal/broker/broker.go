@@ -157,7 +157,12 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	b.env.peer = b.peerView
 	b.env.leaderThrottle, b.env.followerThrottle = &throttle{ticks: b.env.ticks}, &throttle{ticks: b.env.ticks}
 	b.env.lapsed = func() bool { return b.lease != nil && b.lease.over() }
-	b.env.ended = func(of types.BrokerEpoch) bool { return b.lease != nil && b.lease.ended(of) }
+	b.env.ended = func(of types.BrokerEpoch) bool {
+		if b.env.rules.KeepsEpoch {
+			return b.env.lapsed()
+		}
+		return b.lease != nil && b.lease.ended(of)
+	}
 	b.env.readFromRack = cfg.Replica.Selector == config.RackAwareSelector
 	return b
 }

@@ -216,7 +216,7 @@ func (b *Broker) get(id types.TopicID, number int32) (*Partition, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	if b.lease.ended(s.registration) {
+	if b.env.ended(s.registration) {
 		return nil, errLapsed
 	}
 	return p, nil

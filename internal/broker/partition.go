@@ -173,6 +173,9 @@ func (p *Partition) View() (log.View, bool) {
 // it doesn't if it doesn't.
 func (p *Partition) LeaderEpoch() (types.LeaderEpoch, error) {
 	s := p.serving.Load()
+	if s.err == nil && p.env.ended != nil && p.env.ended(s.registration) {
+		return s.epoch, errLapsed
+	}
 	return s.epoch, s.err
 }
 

@@ -93,6 +93,7 @@ func (c *cluster) bounds() (time.Duration, time.Duration, int) {
 func (c *cluster) end() {
 	for _, m := range c.machines {
 		if m.p != nil && !m.p.dead {
+			m.p.current = nil // the run may have ended inside a task, by what it found there
 			m.p.kill()
 		}
 	}

@@ -277,6 +277,16 @@ func TestReassign(t *testing.T) {
 	wantError(t, err, control.ErrElectionNotNeeded)
 }
 
+// A reassignment that takes the place of another one ends without what that one was adding.
+func TestReassignInPlaceOfAnother(t *testing.T) {
+	c, _, mes, id, _ := fourth(t)
+	c.reassign(id, mes[2], 4, 3)
+	c.reassign(id, mes[2], 2, 1)
+	if r := c.partition(id, 0); !slices.Equal(r.Replicas, brokers{2, 1}) || len(r.Adding)+len(r.Removing) != 0 {
+		t.Fatalf("%+v", r)
+	}
+}
+
 func TestRebalance(t *testing.T) {
 	c, leases, mes, id, boss := fourth(t)
 	c.end(leases, 1)
