@@ -63,7 +63,7 @@ func (r *registration) ended(of types.BrokerEpoch) bool {
 // controller this node becomes it, and elects leaders where partitions need
 // them (R10: always anew, in a higher leader epoch).
 func (b *Broker) register(ctx context.Context) error {
-	if err := b.registerOnce(ctx); err != nil {
+	if err := b.registerPatiently(ctx); err != nil {
 		return err
 	}
 	b.registered.Store(true)
@@ -77,6 +77,28 @@ func (b *Broker) register(ctx context.Context) error {
 	}
 	clock.Go(b.ctx, &b.work, func() { b.controller.Run(b.ctx) })
 	return b.settle(ctx)
+}
+
+const (
+	// registerPatience is how long a start goes on while the metadata store is too
+	// busy to say what became of a registration: others of a cluster may be starting too.
+	registerPatience = 2 * time.Minute
+	registerPause    = 500 * time.Millisecond
+)
+
+// registerPatiently registers a node that starts. A store that is slow or away is
+// asked again: a registration that was made all the same is ended by the next.
+func (b *Broker) registerPatiently(ctx context.Context) error {
+	for from := clock.Now(b.ctx); ; {
+		err := b.registerOnce(ctx)
+		if err == nil || !errors.Is(err, metastore.ErrUnknownOutcome) && !errors.Is(err, metastore.ErrUnavailable) || clock.Since(b.ctx, from) > registerPatience {
+			return err
+		}
+		b.logger.Warn("the node can't be registered yet", "err", err)
+		if clock.Sleep(b.ctx, registerPause) != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // sweepAlone deletes what creations left that stopped half-way. It does so only
