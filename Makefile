@@ -54,9 +54,9 @@ FAULTS := bin/tidemark-faults
 $(FAULTS): $(shell find cmd internal -name '*.go' -not -name '*_test.go') go.mod go.sum
 	$(GO) build -tags faults -ldflags '$(LDFLAGS)' -o $@ ./cmd/tidemark
 
-chaos: $(FAULTS) ## a cluster killed, cut off and robbed of its disks under load for T (default 60s; 10m, 1h), SEED repeats the schedule
+chaos: $(FAULTS) ## a cluster killed, cut off and robbed of its disks under load for T (default 60s; 10m, 1h), SEED repeats the schedule, JAVA=1 adds Java's producer (after make kafka)
 	TIDEMARK_BIN=$(CURDIR)/$(FAULTS) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) TIDEMARK_CHAOS_NODES=$(NODES) \
-	  TIDEMARK_KAFKA_LIBS=$(wildcard $(CURDIR)/.cache/kafka/libs) \
+	  TIDEMARK_KAFKA_LIBS=$(if $(JAVA),$(CURDIR)/.cache/kafka/libs) \
 	  $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaos/
 
 fmt-check:
