@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long True waits: far longer than anything takes on a loaded machine.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // tick is the time between two looks.
 const tick = time.Millisecond
@@ -38,6 +38,27 @@ func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 		case <-next.C:
 		case <-end.C:
 			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// NoError waits until f gives nil, and fails the test with its last error when
+// the limit has passed.
+func NoError(t testing.TB, limit time.Duration, what string, f func() error) {
+	t.Helper()
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	next := time.NewTicker(20 * tick)
+	defer next.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-next.C:
+		case <-end.C:
+			t.Fatalf("not within %v: %s: %v", limit, what, err)
 		}
 	}
 }

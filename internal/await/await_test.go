@@ -1,6 +1,7 @@
 package await
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -35,5 +36,23 @@ func TestGivesUp(t *testing.T) {
 		}
 	}()
 	Within(r, 5*time.Millisecond, "never", func() bool { return false })
+	t.Error("came back")
+}
+
+func TestNoError(t *testing.T) {
+	looks, wrong := 0, errors.New("not yet")
+	NoError(t, patience, "three looks", func() error {
+		if looks++; looks < 3 {
+			return wrong
+		}
+		return nil
+	})
+	r := &recorder{TB: t}
+	defer func() {
+		if recover() != r || looks != 3 || !strings.Contains(r.failed, "not within") {
+			t.Errorf("%d looks, failed with %q", looks, r.failed)
+		}
+	}()
+	NoError(r, 5*time.Millisecond, "never", func() error { return wrong })
 	t.Error("came back")
 }

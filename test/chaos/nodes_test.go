@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"tidemark/internal/await"
 	"tidemark/internal/vfs/switchboard"
 	"tidemark/test/chaos/links"
 )
@@ -196,19 +197,5 @@ func (n *node) complaints() map[string]int {
 // eventually asks f until it gives nil, and fails the test with its last answer.
 func eventually(t testing.TB, limit time.Duration, what string, f func() error) {
 	t.Helper()
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within %v: %s: %v", limit, what, err)
-		case <-tick.C:
-		}
-	}
+	await.NoError(t, limit, what, f)
 }

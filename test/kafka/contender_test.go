@@ -221,8 +221,8 @@ func (c *contender) sizes(id int32) ([storyPartitions]int64, error) {
 // errDisturbed says that leaders changed while the story stood still: a machine so slow that a registration ran out.
 var errDisturbed = errors.New("an election that the story didn't ask for")
 
-// await calls f until it gives nil or errDisturbed, and gives its last error when the limit has passed.
-func await(limit time.Duration, what string, f func() error) error {
+// within calls f until it gives nil or errDisturbed, and gives its last error when the limit has passed.
+func within(limit time.Duration, what string, f func() error) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -64,7 +64,7 @@ func TestDifferential(t *testing.T) {
 		t.Logf("told again: %v", err)
 	}
 	compareAnswers(t, s.answers[0], s.answers[1])
-	err := await(settleLimit, "all folders hold the same", func() error {
+	err := within(settleLimit, "all folders hold the same", func() error {
 		told, err := s.files()
 		if err == nil && len(told) != storyPartitions {
 			for _, what := range slices.Sorted(maps.Keys(told)) {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"tidemark/internal/await"
 	"tidemark/internal/core/types"
 	"tidemark/test/kafka/cluster"
 )
@@ -139,21 +140,7 @@ func (n *node) waitReady() {
 // eventually calls f until it gives nil, and fails the test with its last error when the limit has passed.
 func eventually(t testing.TB, limit time.Duration, what string, f func() error) {
 	t.Helper()
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("not after %s: %s: %v", limit, what, err)
-		case <-tick.C:
-		}
-	}
+	await.NoError(t, limit, what, f)
 }
 
 // tidemark runs a command of the binary against this node and gives its exit code and what it printed.

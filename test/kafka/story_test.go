@@ -122,7 +122,7 @@ func (s *story) tell(topic string) error {
 			c.startNow(id)
 		}
 		c.topic, c.stages = topic, [storyPartitions][]int32{}
-		return await(settleLimit, "the topic is made", c.createTopic)
+		return within(settleLimit, "the topic is made", c.createTopic)
 	})
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (s *story) stage(n int, st stage) error {
 		s.moves[p] = s.leaders[p] != was
 	}
 	err := s.atBoth(func(_ int, c *contender) error {
-		return await(settleLimit, "leaders and replicas are as the story says", func() error { return c.settled(s, st.isr, true) })
+		return within(settleLimit, "leaders and replicas are as the story says", func() error { return c.settled(s, st.isr, true) })
 	})
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s *story) stage(n int, st stage) error {
 		if err != nil {
 			return err
 		}
-		if err := await(settleLimit, "the records are everywhere", func() error { return c.settled(s, st.isr, false) }); err != nil {
+		if err := within(settleLimit, "the records are everywhere", func() error { return c.settled(s, st.isr, false) }); err != nil {
 			return err
 		}
 		probed, err := c.probe(s)
@@ -243,7 +243,7 @@ func (s *story) uncleanly(c *contender) error {
 	c.killNow(1)
 	c.startNow(2)
 	c.startNow(3)
-	return await(settleLimit, "an unclean election of all partitions", func() error {
+	return within(settleLimit, "an unclean election of all partitions", func() error {
 		if _, err := c.elect(1); err != nil {
 			return err
 		}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"tidemark/internal/await"
 )
 
 // patience bounds every wait; a figure that takes longer is none.
@@ -131,21 +133,7 @@ func (p *process) waitReady() {
 // eventually calls f until it gives nil, and fails with its last error when the limit has passed.
 func eventually(tb testing.TB, limit time.Duration, what string, f func() error) {
 	tb.Helper()
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			tb.Fatalf("not after %s: %s: %v", limit, what, err)
-		case <-tick.C:
-		}
-	}
+	await.NoError(tb, limit, what, f)
 }
 
 // cpuSeconds is the processor time that a process has used so far.
