@@ -26,6 +26,7 @@ type system struct {
 	bootstrap []string
 	nodes     []member // ids from 1
 	folders   []string // Tidemark's data folders
+	http      []string // and its HTTP APIs
 	adm       *kadm.Client
 }
 
@@ -73,7 +74,7 @@ func startTidemark(tb testing.TB, n int, settings ...string) *system {
 		if first == "" {
 			first = p.http
 		}
-		s.folders, s.bootstrap = append(s.folders, p.dir), append(s.bootstrap, p.kafka)
+		s.folders, s.bootstrap, s.http = append(s.folders, p.dir), append(s.bootstrap, p.kafka), append(s.http, p.http)
 		s.nodes = append(s.nodes, member{
 			pid: p.pid, kill: func() { p.signal(syscall.SIGKILL) }, stop: func() { p.signal(syscall.SIGTERM) }, start: func() { p.start(); p.waitReady() },
 		})
