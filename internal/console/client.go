@@ -36,6 +36,9 @@ func NewClient(base string) (*Client, error) {
 	return &Client{base: strings.TrimSuffix(base, "/"), http: &http.Client{}}, nil
 }
 
+// Over gives a client of the same node that calls it by way of h.
+func (c *Client) Over(h *http.Client) *Client { return &Client{base: c.base, http: h} }
+
 // request sends body (nil: none) and gives the answer's body if it was a success.
 func (c *Client) request(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
 	var payload io.Reader
