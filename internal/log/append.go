@@ -262,6 +262,9 @@ func (l *Log) write(raw []byte, history *epoch.History) error {
 	if err != nil {
 		return l.fail("open active segment", err)
 	}
+	if s.shared { // Invariant I-310: a file that is written has one name.
+		assert.That(false, "I-310: segment %d of %s is written, and a fork holds it", s.base, l.dir)
+	}
 	if _, err := f.WriteAt(raw, s.size); err != nil {
 		return l.unwrite(s, "append", err)
 	}

@@ -97,6 +97,21 @@ func (c *DirCheckpoints) Attach(l *Log) {
 	delete(c.found, l.o.TopicPartition)
 }
 
+// Put makes marks part of the files from the next write on, for a partition whose
+// log is still to be opened: a fork. Forget takes them back while it isn't.
+func (c *DirCheckpoints) Put(tp types.TopicPartition, m Marked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found[tp] = m
+}
+
+// Forget forgets marks that no open log stands behind.
+func (c *DirCheckpoints) Forget(tp types.TopicPartition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.found, tp)
+}
+
 // Detach forgets a partition, whose log was deleted.
 func (c *DirCheckpoints) Detach(tp types.TopicPartition) {
 	c.mu.Lock()

@@ -90,6 +90,9 @@ func (p *opening) run() error {
 	if err := p.recoverSegments(); err != nil {
 		return err
 	}
+	if err := p.ownActive(); err != nil {
+		return err
+	}
 	if err := p.readTimelines(names); err != nil {
 		return err
 	}

@@ -55,6 +55,12 @@ type Rules struct {
 	EpochAtFirstRecord bool
 	// EpochUnsynced (R3): the history is written beside the log and not synced.
 	EpochUnsynced bool
+	// RetainAboveMark: retention doesn't stop at the high watermark.
+	RetainAboveMark bool
+	// CompactNewest: compaction drops the newest record of a key with the others.
+	CompactNewest bool
+	// CutSharedInPlace (I-310): a file that a fork holds too is cut like any other.
+	CutSharedInPlace bool
 }
 
 // Config is the part of a topic's configuration that its log obeys. Names and
@@ -106,6 +112,7 @@ const (
 	CauseTimeline   Cause = "TIMELINE"   // first cut of an adoption (R19)
 	CauseRestart    Cause = "RESTART"    // the whole log restarts elsewhere (R13, R28)
 	CauseLogStart   Cause = "LOG_START"  // an unvouched log start passes records (R28)
+	CauseConsistent Cause = "CONSISTENT" // half mirrored transactions at a failover (docs/adr/0011)
 )
 
 // CutReason goes with every cut: into the vault's manifest and the product's log.

@@ -95,10 +95,9 @@ func (p *opening) check(i int) (bad bool, err error) {
 		return false, nil
 	}
 	p.cutBecause(s, reason, size-s.size)
-	if err := f.Truncate(s.size); err != nil {
-		return true, err
-	}
-	return true, f.Sync()
+	f, err = l.shorten(s, f, s.size)
+	s.data.set(f)
+	return true, err
 }
 
 // cutBecause notes where and why the log ends early.
@@ -266,7 +265,7 @@ func (p *opening) rebuildSealed(s *segment, next types.Offset) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	size, err := f.Size()
 	if err != nil {
 		return err
@@ -286,10 +285,7 @@ func (p *opening) rebuildSealed(s *segment, next types.Offset) error {
 		} else if !zeros {
 			return &CorruptError{File: s.path(logSuffix), Pos: types.Position(s.size), Reason: "no batch in a segment that was synced", Err: w.err}
 		}
-		if err := f.Truncate(s.size); err != nil {
-			return err
-		}
-		if err := f.Sync(); err != nil {
+		if f, err = l.shorten(s, f, s.size); err != nil {
 			return err
 		}
 	}

@@ -49,6 +49,8 @@ type segment struct {
 	// unsynced says that index files were written but not synced.
 	unsynced bool
 	stale    []vfs.File // data handles replaced while readers may have used them
+	// shared: a fork has linked the data file, or is about to (own.go).
+	shared bool
 }
 
 func newSegment(fsys vfs.FS, dir string, base types.Offset) *segment {
@@ -157,8 +159,12 @@ func (s *segment) writeIndexes() error {
 }
 
 // writeFile replaces a file's content without a sync. On failure nothing
-// useful may be left; the content can be made again from the data.
+// useful may be left; the content can be made again from the data. A file that has
+// another name, in a fork, keeps its content there.
 func writeFile(fsys vfs.FS, name string, b []byte) error {
+	if err := unlinkShared(fsys, name); err != nil {
+		return err
+	}
 	f, err := fsys.Create(name)
 	if err != nil {
 		return err

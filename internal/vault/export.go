@@ -56,7 +56,7 @@ func (v *Vault) Export(id string, format Format, w io.Writer) error {
 	if e.Damaged != "" {
 		return fmt.Errorf("%s: %s", id, e.Damaged)
 	}
-	out := bufio.NewWriterSize(w, copyChunk)
+	out := bufio.NewWriterSize(w, 1<<20)
 	switch format {
 	case Segments:
 		err = v.eachFile(&e, func(_ *FileEntry, f vfs.File, size int64) error {

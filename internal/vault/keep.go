@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 
@@ -254,34 +253,7 @@ func (v *Vault) linkable(g *log.RemovedRange) bool {
 }
 
 func (v *Vault) copyRange(name string, g *log.RemovedRange) error {
-	out, err := v.opts.FS.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := copyBytes(out, g.File, g.Pos, g.Len); err != nil {
-		return errors.Join(err, out.Close())
-	}
-	if err := out.Sync(); err != nil {
-		return errors.Join(err, out.Close())
-	}
-	return out.Close()
-}
-
-const copyChunk = 1 << 20 // bytes
-
-func copyBytes(out io.WriterAt, in io.ReaderAt, pos, n int64) error {
-	buf := make([]byte, min(n, copyChunk))
-	for done := int64(0); done < n; {
-		chunk := buf[:min(n-done, copyChunk)]
-		if got, err := in.ReadAt(chunk, pos+done); err != nil && !(errors.Is(err, io.EOF) && got == len(chunk)) {
-			return err
-		}
-		if _, err := out.WriteAt(chunk, done); err != nil {
-			return err
-		}
-		done += int64(len(chunk))
-	}
-	return nil
+	return vfs.CopySynced(v.opts.FS, name, g.File, g.Pos, g.Len)
 }
 
 // breakLinks gives entries that overlap a new removal files of their own, where

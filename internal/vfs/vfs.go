@@ -172,3 +172,37 @@ func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// copyChunk is how many bytes CopySynced reads at once.
+const copyChunk = 1 << 20
+
+// CopySynced makes name a file with n bytes of from, beginning at pos, and syncs
+// it; its folder is the caller's to sync. A file of that name is emptied first, in
+// place: under its other names, too, if it has any. After an error the file may be
+// there in part.
+func CopySynced(fsys FS, name string, from io.ReaderAt, pos, n int64) error {
+	out, err := fsys.Create(name)
+	if err != nil {
+		return err
+	}
+	err = copyBytes(out, from, pos, n)
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
+}
+
+func copyBytes(out io.WriterAt, in io.ReaderAt, pos, n int64) error {
+	buf := make([]byte, min(n, copyChunk))
+	for done := int64(0); done < n; {
+		chunk := buf[:min(n-done, copyChunk)]
+		if got, err := in.ReadAt(chunk, pos+done); err != nil && !(errors.Is(err, io.EOF) && got == len(chunk)) {
+			return err
+		}
+		if _, err := out.WriteAt(chunk, done); err != nil {
+			return err
+		}
+		done += int64(len(chunk))
+	}
+	return nil
+}
