@@ -7,6 +7,7 @@
 package clock
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ type Clock interface {
 	// Wait returns true once something was received from ch (closed counts), false
 	// once d has passed, or the context's error. A nil ch is never ready.
 	Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (bool, error)
+	// WaitAny is Wait for several channels. It gives the number of the one that was
+	// received from, -1 if d has passed.
+	WaitAny(ctx context.Context, d time.Duration, chs ...<-chan struct{}) (int, error)
 	// Go starts f beside the caller, soon; Join waits until all that was started
 	// under the same group has ended.
 	Go(work *sync.WaitGroup, f func())
@@ -26,6 +30,10 @@ type Clock interface {
 	// WithTimeout is context.WithTimeout in that world.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
+
+// Ended is what a wait panics with once a Clock's world has ended the process that
+// waits. Whoever recovers from panics lets it pass.
+type Ended struct{}
 
 // Forever is a duration that never passes.
 const Forever = time.Duration(1<<63 - 1)
@@ -80,6 +88,41 @@ func Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (bool, error
 	}
 }
 
+// anyMost is how many channels WaitAny takes.
+const anyMost = 4
+
+// WaitAny waits until something can be received from one of at most four channels
+// (its number), d has passed (-1), or the context ends (its error).
+func WaitAny(ctx context.Context, d time.Duration, chs ...<-chan struct{}) (int, error) {
+	if c := Of(ctx); c != nil {
+		return c.WaitAny(ctx, d, chs...)
+	}
+	var ch [anyMost]<-chan struct{}
+	if copy(ch[:], chs) < len(chs) {
+		panic("clock: too many channels to wait for")
+	}
+	var timer <-chan time.Time
+	if d != Forever {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-ch[0]:
+		return 0, nil
+	case <-ch[1]:
+		return 1, nil
+	case <-ch[2]:
+		return 2, nil
+	case <-ch[3]:
+		return 3, nil
+	case <-timer:
+		return -1, nil
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	}
+}
+
 // Go starts f on a goroutine that work counts.
 func Go(ctx context.Context, work *sync.WaitGroup, f func()) {
 	if c := Of(ctx); c != nil {
@@ -96,6 +139,27 @@ func Join(ctx context.Context, work *sync.WaitGroup) {
 		return
 	}
 	work.Wait()
+}
+
+// Each runs f for 0 to n-1, at most so many at one time, and waits for all that
+// it has begun. It begins no more once ctx has ended, and then gives its error.
+func Each(ctx context.Context, n, most int, f func(i int)) error {
+	var work sync.WaitGroup
+	slots := make(chan struct{}, most)
+	for range most {
+		slots <- struct{}{}
+	}
+	var err error
+	for i := 0; i < n && err == nil; i++ {
+		if _, err = Wait(ctx, Forever, slots); err == nil {
+			Go(ctx, &work, func() {
+				defer func() { slots <- struct{}{} }()
+				f(i)
+			})
+		}
+	}
+	Join(ctx, &work)
+	return cmp.Or(err, ctx.Err())
 }
 
 // WithTimeout is context.WithTimeout.

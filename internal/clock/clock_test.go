@@ -24,6 +24,22 @@ func TestRealWait(t *testing.T) {
 	}
 }
 
+func TestRealWaitAny(t *testing.T) {
+	ready := make(chan struct{}, 1)
+	ready <- struct{}{}
+	if n, err := WaitAny(t.Context(), Forever, nil, make(chan struct{}), ready); n != 2 || err != nil {
+		t.Fatalf("a channel with a token: %d, %v", n, err)
+	}
+	if n, err := WaitAny(t.Context(), time.Millisecond, ready); n != -1 || err != nil {
+		t.Fatalf("time passed: %d, %v", n, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, err := WaitAny(ctx, Forever, ready); n != -1 || !errors.Is(err, context.Canceled) {
+		t.Fatalf("context ended: %d, %v", n, err)
+	}
+}
+
 // fake is a clock whose time only moves by waiting.
 type fake struct{ now time.Time }
 
@@ -31,6 +47,10 @@ func (f *fake) Now() time.Time { return f.now }
 func (f *fake) Wait(_ context.Context, d time.Duration, _ <-chan struct{}) (bool, error) {
 	f.now = f.now.Add(d)
 	return false, nil
+}
+func (f *fake) WaitAny(_ context.Context, d time.Duration, _ ...<-chan struct{}) (int, error) {
+	f.now = f.now.Add(d)
+	return -1, nil
 }
 func (f *fake) Go(_ *sync.WaitGroup, g func()) { g() }
 func (f *fake) Join(*sync.WaitGroup)           {}

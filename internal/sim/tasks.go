@@ -49,9 +49,6 @@ type task struct {
 	err error
 }
 
-// processEnded unwinds a task whose process has ended.
-type processEnded struct{}
-
 func newProcess(k *kernel, name string, rate float64) *process {
 	return &process{k: k, name: name, rate: rate, groups: map[*sync.WaitGroup]int{}, looked: func() {}, ended: func() bool { return false }, gone: func() {}}
 }
@@ -63,6 +60,9 @@ var monotonicBase = time.Unix(1_767_225_600, 0)
 func (p *process) Now() time.Time {
 	return monotonicBase.Add(time.Duration(float64(p.k.now) * p.rate))
 }
+
+// context is one that ends with nothing but the process, for its tasks.
+func (p *process) context() context.Context { return clock.With(context.Background(), p) }
 
 // virtual is how long a duration of the machine's clock is.
 func (p *process) virtual(d time.Duration) time.Duration {
@@ -166,7 +166,7 @@ func (p *process) Go(work *sync.WaitGroup, f func()) {
 		t.yield = yield
 		defer func() {
 			if r := recover(); r != nil {
-				if _, ended := r.(processEnded); !ended {
+				if _, ended := r.(clock.Ended); !ended {
 					panic(r)
 				}
 			}
@@ -187,6 +187,23 @@ func (p *process) Wait(ctx context.Context, d time.Duration, ch <-chan struct{})
 	return p.wait(ctx, d, ch, nil)
 }
 
+// WaitAny implements clock.Clock.
+func (p *process) WaitAny(ctx context.Context, d time.Duration, chs ...<-chan struct{}) (int, error) {
+	found := -1
+	_, err := p.wait(ctx, d, nil, func() bool {
+		for i, ch := range chs {
+			select {
+			case <-ch:
+				found = i
+				return true
+			default:
+			}
+		}
+		return false
+	})
+	return found, err
+}
+
 // until waits for a condition that something of this process makes true.
 func (p *process) until(ctx context.Context, ready func() bool) error {
 	_, err := p.wait(ctx, clock.Forever, nil, ready)
@@ -199,7 +216,7 @@ func (p *process) wait(ctx context.Context, d time.Duration, ch <-chan struct{},
 		panic("sim: something waits that is not a task")
 	}
 	if p.dead {
-		panic(processEnded{})
+		panic(clock.Ended{})
 	}
 	t.ch, t.ready, t.ctx, t.got, t.err = ch, ready, ctx, false, nil
 	if p.isReady(t) {
@@ -216,7 +233,7 @@ func (p *process) wait(ctx context.Context, d time.Duration, ch <-chan struct{},
 	p.parked = append(p.parked, t)
 	p.current = nil
 	if !t.yield(struct{}{}) {
-		panic(processEnded{})
+		panic(clock.Ended{})
 	}
 	return t.got, t.err
 }
