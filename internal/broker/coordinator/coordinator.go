@@ -2,16 +2,18 @@ package coordinator
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"sync"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 )
 
-// Options are what a coordinator works with. All fields are required.
+// Options are what a coordinator works with. Fields are required unless they say otherwise.
 type Options struct {
 	Config Config
 	NodeID types.BrokerID
@@ -25,6 +27,21 @@ type Options struct {
 	Logger *slog.Logger
 	// Now gives the wall clock's time, for what is written into records.
 	Now func() types.Millis
+	// Context may carry a clock; nil: the background's. Close ends the loops, not it.
+	Context context.Context
+	// Rules switches rules off; only the simulator sets it.
+	Rules Rules
+	// Random fills b with what nobody can guess; nil: crypto/rand.
+	Random func(b []byte)
+}
+
+// Rules names rules that the simulator switches off to see that its checks find
+// it. The zero value has every rule on.
+type Rules struct {
+	// AckUnreplicated: a write is done once it is in the leader's log (R14).
+	AckUnreplicated bool
+	// NoFence: who led a partition goes on coordinating its groups (R10).
+	NoFence bool
 }
 
 // Coordinator is the group coordinator of one node. Its methods may be called
@@ -50,6 +67,12 @@ func New(o Options) *Coordinator {
 	if o.Config.ReloadAfterFailure == 0 {
 		o.Config.ReloadAfterFailure = defaultReloadAfterFailure
 	}
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	if o.Random == nil {
+		o.Random = func(b []byte) { _, _ = rand.Read(b) } // never fails (Go 1.24)
+	}
 	c := &Coordinator{o: o, loops: map[int32]*loop{}, creating: make(chan struct{}, 1)}
 	c.creating <- struct{}{}
 	return c
@@ -68,11 +91,12 @@ func (c *Coordinator) Elected(partition int32, epoch types.LeaderEpoch) {
 		if old.epoch >= epoch {
 			return
 		}
+		probeSuperseded.Reached()
 		old.stop()
 	}
 	l := newLoop(c, partition, epoch)
 	c.loops[partition] = l
-	c.wg.Go(l.run)
+	clock.Go(c.o.Context, &c.wg, l.run)
 }
 
 // Resigned tells that this node leads partition of the offsets topic no more.
@@ -80,7 +104,7 @@ func (c *Coordinator) Elected(partition int32, epoch types.LeaderEpoch) {
 func (c *Coordinator) Resigned(partition int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.loops[partition]; l != nil {
+	if l := c.loops[partition]; l != nil && !c.o.Rules.NoFence {
 		delete(c.loops, partition)
 		l.stop()
 	}
@@ -111,7 +135,7 @@ func (c *Coordinator) Close() {
 	}
 	clear(c.loops)
 	c.mu.Unlock()
-	c.wg.Wait()
+	clock.Join(c.o.Context, &c.wg)
 }
 
 func (c *Coordinator) loop(partition int32) *loop {

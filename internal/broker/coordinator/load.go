@@ -7,13 +7,25 @@ import (
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
 	"tidemark/internal/wire"
 )
 
 // errNotYet is a load that found the partition not served by this node (yet).
 var errNotYet = errors.New("offsets partition not served")
+
+var (
+	probeLoadWaits   = probe.New("coordinator: a load waits for the high watermark")
+	probeLoadNotYet  = probe.New("coordinator: elected before the partition serves")
+	probeLoadAgain   = probe.New("coordinator: groups are loaded anew")
+	probeSuperseded  = probe.New("coordinator: elected again before it resigned")
+	probeWriteFailed = probe.New("coordinator: a write failed")
+	probeResigned    = probe.New("coordinator: resigned with requests waiting")
+	probeLateLook    = probe.New("coordinator: an answer made by a coordinator that leads no more")
+)
 
 const defaultLoadBufferBytes = 5 << 20
 
@@ -59,10 +71,9 @@ func (l *loop) load() error {
 		if r.from > before {
 			continue
 		}
-		select {
-		case <-l.ctx.Done():
-			return l.ctx.Err()
-		case <-moved:
+		probeLoadWaits.Reached()
+		if _, err := clock.Wait(l.ctx, clock.Forever, moved); err != nil {
+			return err
 		}
 	}
 	level := slog.LevelInfo

@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 )
@@ -34,41 +36,30 @@ type loop struct {
 	epoch     types.LeaderEpoch
 	logger    *slog.Logger
 
-	inbox  chan task
+	inbox  *mailbox
 	ctx    context.Context // ends when the loop must
 	cancel context.CancelFunc
-	ready  chan struct{} // closed once the groups are loaded for the first time
-	ended  chan struct{} // closed when run is over
+	ready  chan struct{} // closed once the groups are loaded for the first time, or the loop has ended
 
 	// run's own.
 	log     api.Partition
 	table   *group.Table
 	effects group.Effects
-	clock   clock
-	waiting map[group.RequestID]chan<- group.Response
+	clock   steady
+	waiting map[group.RequestID]*answer
 	lastID  group.RequestID
-	writer  *writer
-	queue   []encoded // batches for the writer, oldest first
+	queue   []encoded // batches for the next write, oldest first
 	writing bool
-}
-
-// task is what a loop is asked to do: an event that answer may wait for, or a
-// look at the table.
-type task struct {
-	event  func(id group.RequestID, l *loop) group.Event
-	answer chan<- group.Response
-	look   func(t *group.Table)
-	looked chan<- struct{}
+	writes  sync.WaitGroup // the write under way
 }
 
 func newLoop(c *Coordinator, partition int32, epoch types.LeaderEpoch) *loop {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(c.o.Context)
 	return &loop{
 		c: c, partition: partition, epoch: epoch,
 		logger: c.o.Logger.With("topic", OffsetsTopic, "partition", partition, "leaderEpoch", epoch),
-		inbox:  make(chan task, c.o.Config.QueueLength),
-		ctx:    ctx, cancel: cancel,
-		ready: make(chan struct{}), ended: make(chan struct{}),
+		inbox:  newMailbox(c.o.Config.QueueLength),
+		ctx:    ctx, cancel: cancel, ready: make(chan struct{}),
 	}
 }
 
@@ -91,7 +82,8 @@ func (l *loop) isReady() bool {
 // run loads and serves until the loop is stopped. A broken invariant, or a
 // partition that can't be read, costs this loop a fresh start, not the broker.
 func (l *loop) run() {
-	defer close(l.ended)
+	defer l.inbox.close()
+	defer l.becomeReady()
 	defer l.cancel()
 	backoff := firstReloadBackoff
 	for {
@@ -100,53 +92,60 @@ func (l *loop) run() {
 			return
 		}
 		if errors.Is(err, errNotYet) {
+			probeLoadNotYet.Reached()
 			l.logger.Debug("offsets partition isn't served here yet", "err", err)
 		} else {
+			probeLoadAgain.Reached()
 			l.logger.Error("group coordinator loads its groups anew", "err", err)
 			backoff = l.c.o.Config.ReloadAfterFailure
 		}
-		select {
-		case <-l.ctx.Done():
+		if clock.Sleep(l.ctx, backoff) != nil {
 			return
-		case <-time.After(backoff):
-			backoff = min(2*backoff, l.c.o.Config.ReloadAfterFailure)
 		}
+		backoff = min(2*backoff, l.c.o.Config.ReloadAfterFailure)
+	}
+}
+
+// becomeReady lets patient requests go on.
+func (l *loop) becomeReady() {
+	if !l.isReady() {
+		close(l.ready)
 	}
 }
 
 // live is one life of the table: from the load to the end of the loop or a failure.
 func (l *loop) live() (err error) {
-	l.waiting = map[group.RequestID]chan<- group.Response{}
+	l.waiting = map[group.RequestID]*answer{}
 	l.queue, l.writing = nil, false
 	l.effects.Reset()
 	l.table = group.NewTable(l.c.o.Config.Group)
-	l.clock = newClock(l.c.o.Now)
+	l.clock = newSteady(l.ctx, l.c.o.Now)
+	ctx, cancel := context.WithCancel(l.ctx)
 	defer func() {
 		if p := recover(); p != nil {
+			if _, ended := p.(clock.Ended); ended {
+				panic(p) // nothing of this process answers any more
+			}
 			err = fmt.Errorf("%v\n%s", p, debug.Stack())
 		}
+		cancel()
+		clock.Join(ctx, &l.writes)
+		_, _ = l.inbox.outcome() // nobody waits for it any more
 		l.end(err)
 	}()
 	if err := l.load(); err != nil {
 		return err
 	}
-	l.writer = startWriter(l.ctx, l.log, l.epoch, l.c.o.Config)
 	now := l.clock.now()
 	l.table.SetWall(l.clock.wall() - now)
 	l.table.Loaded(now, &l.effects)
-	l.carryOut()
-	if !l.isReady() {
-		close(l.ready)
-	}
-	return l.serve()
+	l.carryOut(ctx)
+	l.becomeReady()
+	return l.serve(ctx)
 }
 
 // end answers everything that still waits.
 func (l *loop) end(err error) {
-	if l.writer != nil {
-		l.writer.stop()
-		l.writer = nil
-	}
 	code := group.NotCoordinator
 	if err != nil && l.ctx.Err() == nil {
 		code = group.CoordinatorNotAvailable
@@ -157,57 +156,53 @@ func (l *loop) end(err error) {
 		l.table.Step(l.clock.now(), group.Resign{Code: code}, &l.effects)
 		l.reply()
 	}()
-	for id, answer := range l.waiting {
-		answer <- group.CodeResponse{Code: code}
+	if len(l.waiting) > 0 {
+		probeResigned.Reached()
+	}
+	for id, a := range l.waiting {
+		a.give(group.CodeResponse{Code: code})
 		delete(l.waiting, id)
 	}
 	l.table = nil
 }
 
-func (l *loop) serve() error {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	sweep := time.NewTicker(l.c.o.Config.RetentionCheck)
-	defer sweep.Stop()
+func (l *loop) serve(ctx context.Context) error {
+	sweep := l.clock.now() + l.sweepInterval()
 	for {
-		l.arm(timer)
-		select {
-		case <-l.ctx.Done():
+		if _, err := clock.Wait(ctx, l.idle(sweep), l.inbox.news); err != nil {
 			return nil
-		case t := <-l.inbox:
+		}
+		for _, t := range l.inbox.take(stepsPerRound) {
 			l.take(t)
-			for range stepsPerRound {
-				select {
-				case t := <-l.inbox:
-					l.take(t)
-					continue
-				default:
-				}
-				break
-			}
-		case done := <-l.writer.done:
+		}
+		if done, wrote := l.inbox.outcome(); wrote {
 			l.writing = false
 			for _, d := range done {
 				l.step(group.Appended{Token: d.token, Code: d.code})
 			}
-		case <-timer.C:
+		}
+		now := l.clock.now()
+		if at, due := l.table.Deadline(); due && at <= now {
 			l.step(group.Tick{})
-		case <-sweep.C:
+		}
+		if sweep <= now {
+			sweep = now + l.sweepInterval()
 			l.step(group.SweepOffsets{})
 		}
-		l.carryOut()
+		l.carryOut(ctx)
 	}
 }
 
-// arm sets the timer to the table's next deadline.
-func (l *loop) arm(timer *time.Timer) {
-	at, ok := l.table.Deadline()
-	if !ok {
-		timer.Reset(time.Hour)
-		return
+func (l *loop) sweepInterval() types.Millis {
+	return max(types.Millis(l.c.o.Config.RetentionCheck/time.Millisecond), 1)
+}
+
+// idle is how long nothing is due: neither the table's next deadline nor the sweep.
+func (l *loop) idle(sweep types.Millis) time.Duration {
+	if at, ok := l.table.Deadline(); ok {
+		sweep = min(sweep, at)
 	}
-	wait := time.Duration(at-l.clock.now()) * time.Millisecond
-	timer.Reset(max(wait, time.Millisecond))
+	return max(time.Duration(sweep-l.clock.now()), 1) * time.Millisecond
 }
 
 func (l *loop) step(ev group.Event) {
@@ -217,22 +212,24 @@ func (l *loop) step(ev group.Event) {
 }
 
 func (l *loop) take(t task) {
-	if t.look != nil {
-		t.look(l.table)
-		close(t.looked)
-		return
-	}
 	id := group.NoRequest
 	if t.answer != nil {
 		l.lastID++
 		id = l.lastID
 		l.waiting[id] = t.answer
 	}
-	l.step(t.event(id, l))
+	if t.look == nil {
+		l.step(t.event(id, l))
+		return
+	}
+	t.look(l.table)
+	delete(l.waiting, id)
+	t.answer.give(group.CodeResponse{Code: group.None})
 }
 
-// carryOut sends the replies and hands the appends to the writer.
-func (l *loop) carryOut() {
+// carryOut sends the replies and begins to write the appends: one write at a
+// time, beside the loop, so that a slow acknowledgement holds up no heartbeat.
+func (l *loop) carryOut(ctx context.Context) {
 	l.reply()
 	for _, n := range l.effects.Notes {
 		l.logger.Info(n.What, "group", n.Group, "member", n.MemberID, "state", n.State, "generation", n.Generation, "members", n.Members)
@@ -241,39 +238,42 @@ func (l *loop) carryOut() {
 		l.queue = append(l.queue, encode(a, l.clock.wall()))
 	}
 	l.effects.Reset()
-	if !l.writing && len(l.queue) > 0 {
-		l.writing = true
-		l.writer.work <- l.queue
-		l.queue = nil
+	if l.writing || len(l.queue) == 0 {
+		return
 	}
+	l.writing = true
+	log, batches := l.log, l.queue
+	l.queue = nil
+	clock.Go(ctx, &l.writes, func() { l.inbox.written(writeAll(ctx, log, l.epoch, l.c.o, batches)) })
 }
 
 func (l *loop) reply() {
 	for _, r := range l.effects.Replies {
-		answer := l.waiting[r.Request]
-		if answer == nil {
+		a := l.waiting[r.Request]
+		if a == nil {
 			continue
 		}
 		delete(l.waiting, r.Request)
-		answer <- r.Response // room for one: never blocks
+		a.give(r.Response)
 	}
 	l.effects.Replies = l.effects.Replies[:0]
 }
 
-// clock gives time that doesn't jump, for timers, beside the wall clock's, for
+// steady gives time that doesn't jump, for timers, beside the wall clock's, for
 // records: a wall clock that is set must not end sessions.
-type clock struct {
+type steady struct {
+	ctx    context.Context
 	start  time.Time
 	base   types.Millis
 	wallMs func() types.Millis
 }
 
-func newClock(wall func() types.Millis) clock {
-	return clock{start: time.Now(), base: max(wall(), 1), wallMs: wall}
+func newSteady(ctx context.Context, wall func() types.Millis) steady {
+	return steady{ctx: ctx, start: clock.Now(ctx), base: max(wall(), 1), wallMs: wall}
 }
 
-func (c *clock) now() types.Millis {
-	return c.base + types.Millis(time.Since(c.start)/time.Millisecond)
+func (s *steady) now() types.Millis {
+	return s.base + types.Millis(clock.Since(s.ctx, s.start)/time.Millisecond)
 }
 
-func (c *clock) wall() types.Millis { return c.wallMs() }
+func (s *steady) wall() types.Millis { return s.wallMs() }

@@ -2,9 +2,9 @@ package coordinator
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 )
@@ -13,58 +13,48 @@ import (
 // waits for a loop that is loading; else that is an answer by itself.
 func submit[R group.Response](ctx context.Context, l *loop, patient bool, event func(id group.RequestID, l *loop) group.Event) (R, group.ErrorCode) {
 	var none R
-	if code := l.admit(ctx, patient); code != group.None {
+	a := newAnswer()
+	if code := l.ask(ctx, patient, task{event: event, answer: a}); code != group.None {
 		return none, code
 	}
-	answer := make(chan group.Response, 1)
-	select {
-	case l.inbox <- task{event: event, answer: answer}:
-	case <-l.ended:
-		return none, group.NotCoordinator
-	case <-ctx.Done():
-		return none, group.CoordinatorNotAvailable
-	}
-	var r group.Response
-	select {
-	case r = <-answer:
-	case <-ctx.Done():
-		return none, group.CoordinatorNotAvailable
-	case <-l.ended:
-		select {
-		case r = <-answer:
-		default:
-			return none, group.NotCoordinator
-		}
-	}
-	if !l.leads() {
-		return none, group.NotCoordinator // another one may have answered more than this one knows
-	}
-	if typed, ok := r.(R); ok {
+	if typed, ok := a.response.(R); ok {
 		return typed, group.None
 	}
-	return none, r.(group.CodeResponse).Code
+	return none, a.response.(group.CodeResponse).Code
+}
+
+// ask has the loop take a task and waits for its answer. A code other than None says that there is none.
+func (l *loop) ask(ctx context.Context, patient bool, t task) group.ErrorCode {
+	if code := l.admit(ctx, patient); code != group.None {
+		return code
+	}
+	if code := l.inbox.put(ctx, t); code != group.None {
+		return code
+	}
+	if _, err := clock.Wait(ctx, clock.Forever, t.answer.done); err != nil {
+		return group.CoordinatorNotAvailable
+	}
+	if !l.leads() {
+		probeLateLook.Reached()
+		return group.NotCoordinator // another one may have answered more than this one knows
+	}
+	return group.None
 }
 
 // admit checks that a loop is there and has its groups.
 func (l *loop) admit(ctx context.Context, patient bool) group.ErrorCode {
-	switch {
-	case l == nil:
-		return group.NotCoordinator
-	case l.isReady() && !l.leads():
-		return group.NotCoordinator
-	case l.isReady():
-		return group.None
-	case !patient:
-		return group.CoordinatorLoadInProgress
+	if l != nil && !l.isReady() {
+		if !patient {
+			return group.CoordinatorLoadInProgress
+		}
+		if _, err := clock.Wait(ctx, clock.Forever, l.ready); err != nil {
+			return group.CoordinatorLoadInProgress
+		}
 	}
-	select {
-	case <-l.ready:
-		return group.None
-	case <-l.ended:
+	if l == nil || !l.leads() {
 		return group.NotCoordinator
-	case <-ctx.Done():
-		return group.CoordinatorLoadInProgress
 	}
+	return group.None
 }
 
 // leads reports whether this node serves the partition right now: a node that is
@@ -77,42 +67,21 @@ func (l *loop) leads() bool {
 		return false
 	}
 	_, err := l.c.o.Partitions.Get(topic.Record.ID, l.partition)
-	return err == nil
+	return err == nil || l.c.o.Rules.NoFence
 }
 
 // look runs f on the loop's table and waits for it.
 func (l *loop) look(ctx context.Context, f func(t *group.Table)) group.ErrorCode {
-	if code := l.admit(ctx, false); code != group.None {
+	a := newAnswer()
+	if code := l.ask(ctx, false, task{look: f, answer: a}); code != group.None {
 		return code
 	}
-	looked := make(chan struct{})
-	select {
-	case l.inbox <- task{look: f, looked: looked}:
-	case <-l.ended:
-		return group.NotCoordinator
-	case <-ctx.Done():
-		return group.CoordinatorNotAvailable
-	}
-	select {
-	case <-looked:
-		if !l.leads() {
-			return group.NotCoordinator
-		}
-		return group.None
-	case <-l.ended:
-		return group.NotCoordinator
-	case <-ctx.Done():
-		return group.CoordinatorNotAvailable
-	}
+	return a.response.(group.CodeResponse).Code
 }
 
 // post has the loop take an event that nobody waits for.
 func (l *loop) post(ctx context.Context, ev group.Event) {
-	select {
-	case l.inbox <- task{event: func(group.RequestID, *loop) group.Event { return ev }}:
-	case <-l.ended:
-	case <-ctx.Done():
-	}
+	_ = l.inbox.put(ctx, task{event: func(group.RequestID, *loop) group.Event { return ev }}) // a loop that has ended forgets all it knew
 }
 
 // Join implements api.Groups.
@@ -120,7 +89,7 @@ func (c *Coordinator) Join(ctx context.Context, ev group.Join) group.JoinRespons
 	if ev.Group == "" {
 		return group.JoinResponse{Code: group.InvalidGroupID, MemberID: ev.MemberID, Generation: -1}
 	}
-	ev.FreshMemberID = freshMemberID(ev)
+	ev.FreshMemberID = c.freshMemberID(ev)
 	r, code := submit[group.JoinResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
 		ev.Request = id
 		return ev
@@ -132,13 +101,13 @@ func (c *Coordinator) Join(ctx context.Context, ev group.Join) group.JoinRespons
 }
 
 // freshMemberID makes a member id as Kafka does: who it is, and a random UUID.
-func freshMemberID(ev group.Join) string {
+func (c *Coordinator) freshMemberID(ev group.Join) string {
 	name := ev.ClientID
 	if ev.InstanceID != "" {
 		name = ev.InstanceID
 	}
 	var b [16]byte
-	rand.Read(b[:]) // never fails (Go 1.24)
+	c.o.Random(b[:])
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	h := hex.EncodeToString(b[:])
 	return name + "-" + h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -31,17 +32,15 @@ func (c *Coordinator) ensureTopic(ctx context.Context) (*meta.Topic, error) {
 	if t, ok := c.o.Image().TopicByName(OffsetsTopic); ok {
 		return t, nil
 	}
-	select {
-	case <-c.creating:
-		defer func() { c.creating <- struct{}{} }()
-	case <-ctx.Done():
+	if _, err := clock.Wait(ctx, clock.Forever, c.creating); err != nil {
 		return nil, wire.ErrCoordinatorNotAvailable
 	}
+	defer func() { c.creating <- struct{}{} }()
 	if t, ok := c.o.Image().TopicByName(OffsetsTopic); ok {
 		return t, nil
 	}
 	_, err := c.o.Topics.Create(ctx, api.CreateTopic{
-		Name: OffsetsTopic, Partitions: c.o.Config.TopicPartitions, ReplicationFactor: c.o.Config.TopicReplication,
+		Name: OffsetsTopic, Partitions: c.o.Config.TopicPartitions, ReplicationFactor: c.replication(),
 		Configs: topicConfigs(c.o.Config),
 	})
 	if err != nil && !errors.Is(err, wire.ErrTopicAlreadyExists) {
@@ -52,6 +51,18 @@ func (c *Coordinator) ensureTopic(ctx context.Context) (*meta.Topic, error) {
 		return t, nil
 	}
 	return nil, wire.Errorf(wire.ErrCoordinatorNotAvailable, "%s is being created.", OffsetsTopic)
+}
+
+// replication is what the setting asks for, or as many brokers as there are; the
+// controller adds the rest once more have joined.
+func (c *Coordinator) replication() int16 {
+	brokers := int16(0)
+	for b := range c.o.Image().Brokers() {
+		if !b.Record.Draining && brokers < c.o.Config.TopicReplication {
+			brokers++
+		}
+	}
+	return max(brokers, 1)
 }
 
 // topicConfigs are what Kafka sets on the topic itself: "producer" leaves the

@@ -44,44 +44,8 @@ func encode(a group.Append, now types.Millis) encoded {
 // recordOverhead is about what a record takes beside its key and value, in bytes.
 const recordOverhead = 16
 
-// writer appends batches, one after the other, in a goroutine of its own: a
-// slow acknowledgement holds up no heartbeat.
-type writer struct {
-	work   chan []encoded
-	done   chan []completion
-	cancel context.CancelFunc
-	ended  chan struct{}
-}
-
-func startWriter(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, cfg Config) *writer {
-	ctx, cancel := context.WithCancel(ctx)
-	w := &writer{work: make(chan []encoded, 1), done: make(chan []completion, 1), cancel: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(w.ended)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case batches := <-w.work:
-				w.done <- writeAll(ctx, log, epoch, cfg, batches)
-			}
-		}
-	}()
-	return w
-}
-
-// stop ends the goroutine and waits for it.
-func (w *writer) stop() {
-	w.cancel()
-	select {
-	case <-w.done: // make room for its last word
-	default:
-	}
-	<-w.ended
-}
-
 // writeAll appends in order; small appends that follow each other go as one batch.
-func writeAll(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, cfg Config, appends []encoded) []completion {
+func writeAll(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, o Options, appends []encoded) []completion {
 	all := make([]completion, 0, len(appends))
 	for len(appends) > 0 {
 		n, size := 1, appends[0].size
@@ -89,7 +53,10 @@ func writeAll(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, c
 			size += appends[n].size
 			n++
 		}
-		code := codeOfAppend(writeOne(ctx, log, epoch, cfg, appends[:n]))
+		code := codeOfAppend(writeOne(ctx, log, epoch, o, appends[:n]))
+		if code != group.None {
+			probeWriteFailed.Reached()
+		}
 		for _, a := range appends[:n] {
 			all = append(all, completion{token: a.token, code: code})
 		}
@@ -98,8 +65,8 @@ func writeAll(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, c
 	return all
 }
 
-func writeOne(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, cfg Config, appends []encoded) error {
-	b := batch.NewBuilder(batch.BuilderOptions{Codec: batch.Codec(cfg.Compression), LeaderEpoch: types.NoLeaderEpoch})
+func writeOne(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, o Options, appends []encoded) error {
+	b := batch.NewBuilder(batch.BuilderOptions{Codec: batch.Codec(o.Config.Compression), LeaderEpoch: types.NoLeaderEpoch})
 	for _, a := range appends {
 		for _, r := range a.records {
 			b.Append(a.time, r.key, r.value)
@@ -109,8 +76,12 @@ func writeOne(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, c
 	if err != nil {
 		return err
 	}
+	acks := int16(-1)
+	if o.Rules.AckUnreplicated {
+		acks = 1
+	}
 	_, err = log.Append(ctx, raw, api.AppendRequest{
-		Acks: -1, Timeout: cfg.CommitTimeout, LeaderEpoch: epoch, Origin: api.OriginCoordinator,
+		Acks: acks, Timeout: o.Config.CommitTimeout, LeaderEpoch: epoch, Origin: api.OriginCoordinator,
 	})
 	return err
 }
