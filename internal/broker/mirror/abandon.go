@@ -10,6 +10,7 @@ import (
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/vault"
 )
@@ -99,7 +100,7 @@ func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led) (outcome, *awai
 	if err := core.Abandonable(rec); err != nil {
 		return fail(err)
 	}
-	back, err := m.readBack(ctx, l, own.LogEnd, rec.Mirror.EndBefore)
+	back, err := m.readBack(ctx, l, own.LogEnd, rec.Mirror.EndBefore, core.BackTo(rec))
 	if err != nil {
 		return fail(err)
 	}
@@ -123,8 +124,9 @@ type vaultReader interface {
 }
 
 // readBack appends what the leader's first cut took, from its vault, batch by
-// batch as it was. The log must reach its end before the start again: an abandon loses nothing.
-func (m *Mirrors) readBack(ctx context.Context, l led, from, to types.Offset) (batches int, err error) {
+// batch as it was, once the checkpoint says whose records these are. The log must
+// reach its end before the start again: an abandon loses nothing.
+func (m *Mirrors) readBack(ctx context.Context, l led, from, to types.Offset, before timeline.Checkpoint) (batches int, err error) {
 	if from >= to {
 		return 0, nil
 	}
@@ -154,6 +156,9 @@ func (m *Mirrors) readBack(ctx context.Context, l led, from, to types.Offset) (b
 		return 0, err
 	}
 	err = l.part.Do(ctx, func(o Owned) error {
+		if err := o.Log().SetTimelineCheckpoint(before.Format()); err != nil {
+			return err
+		}
 		a, err := o.Log().AppendAsFollower(raw, last)
 		if err == nil && a.StoppedBy != nil {
 			err = a.StoppedBy

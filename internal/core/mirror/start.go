@@ -138,6 +138,16 @@ func Abandon(rec *meta.PartitionRecord, r AbandonRequest) (meta.PartitionRecord,
 	return out, nil
 }
 
+// BackTo is the timeline checkpoint that a leader syncs before it reads back what
+// its first cut took, for an abandon. The records belong to the list before the
+// adoption: under the adopted one's checkpoint the next first cut (R19) would take those of a
+// timeline that this cluster had made once more, and a crash would leave records
+// that the checkpoint's list gives to another timeline. What the first cut has left
+// is of both lists.
+func BackTo(rec *meta.PartitionRecord) timeline.Checkpoint {
+	return timeline.Checkpoint{List: rec.Mirror.Before.Clone(), LeaderEpoch: rec.LeaderEpoch}
+}
+
 // forgetStart drops what only a start under way needs.
 func forgetStart(m *meta.MirrorState) {
 	m.GivenUpFrom, m.Before, m.EndBefore, m.PlanID, m.Rollback, m.WasWritable, m.GapAccepted = nil, nil, 0, "", false, false, false

@@ -1,0 +1,47 @@
+package mirror
+
+import (
+	"testing"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/modellog"
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+)
+
+// TestAReadBackIsNotCutAgain: a cluster that had been promoted gives its promotion up,
+// its leader makes the first cut, and the start is abandoned. What is read back
+// belongs to the promoted timeline: under the checkpoint of the adopted list the first cut
+// of the abandoned record would take it once more.
+func TestAReadBackIsNotCutAgain(t *testing.T) {
+	root, promoted := timeline.Entry{ID: "A"}, timeline.Entry{ID: "B2", FirstEpoch: 3, FirstOffset: 1}
+	var log modellog.Log
+	log.Append(modellog.Record{Offset: 0, Epoch: 1, Tag: "A"})
+	rec := &meta.PartitionRecord{
+		Replicas: []types.BrokerID{1}, ISR: []meta.ISRMember{{ID: 1}}, Leader: 1, LeaderEpoch: 5, MinISR: 1, Timelines: timeline.List{root},
+		Mirror: NewMirrored("m", "s"),
+	}
+	rec.Mirror.Before, rec.Mirror.EndBefore, rec.Mirror.SourceSeenAt = timeline.List{root, promoted}, 2, 1
+	f := func(point timeline.Checkpoint, want timeline.CutKind) {
+		t.Helper()
+		log := log.Clone()
+		if owed := timeline.FirstCut(timeline.Replica{Applied: point, HasApplied: true, History: &log.History, LogEnd: log.End}, rec.Timelines, rec.LeaderEpoch); owed.Kind != timeline.CutNothing {
+			t.Errorf("what the first cut has left is cut at %d before anything is read back", owed.At)
+		}
+		log.Append(modellog.Record{Offset: 1, Epoch: 3, Tag: "B2"})
+		own := &Own{Log: view(&log), Checkpoint: point, HasCheckpoint: true}
+		next, err := Abandon(rec, AbandonRequest{TimelineID: "B5", Step: 1, Own: own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owed := timeline.FirstCut(own.replica(), next.Timelines, next.LeaderEpoch); owed.Kind != want {
+			t.Errorf("under %v the first cut is %v at %d, want %v", point.List, owed.Kind, owed.At, want)
+		}
+		// If the abandon isn't written after all, what was read back goes again.
+		if owed := timeline.FirstCut(own.replica(), rec.Timelines, rec.LeaderEpoch); want == timeline.CutNothing && (owed.Kind != timeline.CutAt || owed.At != 1) {
+			t.Errorf("under the adopted list the first cut is %v at %d, want a cut at 1", owed.Kind, owed.At)
+		}
+	}
+	f(BackTo(rec), timeline.CutNothing)
+	f(timeline.Checkpoint{List: rec.Timelines, LeaderEpoch: rec.LeaderEpoch}, timeline.CutAt) // the fault
+}
