@@ -59,6 +59,7 @@ type Rules struct {
 	EpochsOnly     bool // R19: the record's first unshared offset is not looked at
 	BelieveOlder   bool // R19: a record older than the checkpoint is applied
 	UnknownIsEqual bool // R19: a missing checkpoint counts as the record's list
+	LargerBound    bool // R17: the bound is the larger of the two first unshared epochs
 }
 
 // FirstCutUnder is FirstCut with rules switched off.
@@ -80,11 +81,33 @@ func FirstCutUnder(rules Rules, r Replica, record List, recordEpoch types.Leader
 			}
 		}
 	}
+	if rules.LargerBound {
+		r.History = fromLargerBound(r, record)
+	}
 	owed := FirstCut(r, record, recordEpoch)
 	if rules.NoCut && owed.Kind != CutRefused {
 		owed.Kind = CutNothing
 	}
 	return owed
+}
+
+// fromLargerBound is a replica's history without the entries that only the smaller
+// of the two first unshared epochs covers.
+func fromLargerBound(r Replica, record List) *epoch.History {
+	n := Compare(r.Applied.List, record).Shared
+	bound := types.NoLeaderEpoch
+	for _, rest := range []List{r.Applied.List[n:], record[n:]} {
+		if len(rest) > 0 {
+			bound = max(bound, rest[0].FirstEpoch)
+		}
+	}
+	var out epoch.History
+	for _, e := range r.History.Entries() {
+		if e.Epoch >= bound {
+			_, _ = out.Assign(e.Epoch, e.Start) // they rise as they are
+		}
+	}
+	return &out
 }
 
 // FirstCut compares a replica with the partition record's list and leader epoch
