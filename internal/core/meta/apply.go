@@ -75,6 +75,7 @@ type imageEdit struct {
 	reports       *edit[types.BrokerID, *Report]
 	nodes         *edit[types.BrokerID, *Node]
 	faults        *edit[string, *ValueError]
+	security      *securityEdit
 }
 
 func newImageEdit(i *Image) *imageEdit {
@@ -91,6 +92,7 @@ func newImageEdit(i *Image) *imageEdit {
 		reports:       i.reports.edit(),
 		nodes:         i.nodes.edit(),
 		faults:        i.faults.edit(),
+		security:      i.security.edit(),
 	}
 }
 
@@ -107,6 +109,7 @@ func (e *imageEdit) done(revision Revision) *Image {
 	n.reports = e.reports.done()
 	n.nodes = e.nodes.done()
 	n.faults = e.faults.done()
+	n.security = e.security.done(n.security, revision)
 	return n
 }
 
@@ -139,6 +142,10 @@ func (e *imageEdit) put(kv KV) {
 	case KeyNode:
 		e.touched.nodes = append(e.touched.nodes, key.Broker)
 		e.fault(kv.Key, putEntry(e.nodes, key.Broker, kv, DecodeNode))
+	case KeyACL:
+		e.fault(kv.Key, e.security.putACL(key.Name, kv))
+	case KeyScram:
+		e.fault(kv.Key, putEntry(e.security.scram, key.Scram, kv, DecodeScram))
 	case KeyFeatures:
 		next, err := nextEntry(e.next.features, struct{}{}, kv, DecodeFeatures)
 		e.next.features = next
@@ -245,6 +252,10 @@ func (e *imageEdit) delete(name string) {
 	case KeyNode:
 		e.touched.nodes = append(e.touched.nodes, key.Broker)
 		e.nodes.remove(key.Broker)
+	case KeyACL:
+		e.security.deleteACL(key.Name)
+	case KeyScram:
+		e.security.scram.remove(key.Scram)
 	case KeyFeatures:
 		e.next.features = nil
 	case KeyProducerIDs:

@@ -191,7 +191,9 @@ func TestKeys(t *testing.T) {
 	f(keys.BrokerConfig(7), Key{Kind: KeyBrokerConfig, Broker: 7})
 	f(keys.BrokerConfig(types.NoBroker), Key{Kind: KeyBrokerConfig, Broker: types.NoBroker})
 	f(keys.ProducerIDs(), Key{Kind: KeyProducerIDs})
-	f("/tidemark/c1/acls/later", Key{Kind: KeyForeign})
+	f("/tidemark/c1/tokens/later", Key{Kind: KeyForeign})
+	f(keys.ACL(exampleACL().Binding()), Key{Kind: KeyACL, Name: exampleACL().Binding().ID()})
+	f(keys.Scram(ScramID{"al/ice", ScramSHA256}), Key{Kind: KeyScram, Scram: ScramID{"al/ice", ScramSHA256}})
 	f("/tidemark/c1/configs/clients/later", Key{Kind: KeyForeign})
 
 	bad := func(key string) {
@@ -208,6 +210,11 @@ func TestKeys(t *testing.T) {
 	bad("/tidemark/c1/brokers/99999999999")
 	bad("/tidemark/c1/topics/short")
 	bad("/tidemark/c1/topics/CgECAwQFBgcICQoLDA0OD\n")
+	bad("/tidemark/c1/acls/")
+	bad("/tidemark/c1/scram/YWxpY2U")
+	bad("/tidemark/c1/scram/YWxpY2U/PLAIN")
+	bad("/tidemark/c1/scram/YWxpY2V/SCRAM-SHA-256") // the last bits say another thing
+	bad("/tidemark/c1/scram//SCRAM-SHA-256")
 	bad("/tidemark/c1/names/")
 	bad("/tidemark/c1/names/a/b")
 	bad("/tidemark/c1/cluster/x")

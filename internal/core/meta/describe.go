@@ -66,6 +66,12 @@ func Describe(i *Image, prefix string) Description {
 	for id, e := range i.topics.all() {
 		add(d, i.keys.Topic(id), e, summarizeTopic)
 	}
+	for id, e := range i.security.acls.all() {
+		add(d, i.keys.ACLByID(id), e, summarizeACL)
+	}
+	for id, e := range i.security.scram.all() {
+		add(d, i.keys.Scram(id), e, summarizeScram)
+	}
 	for f := range i.Faults() {
 		d.addFault(f)
 	}
@@ -126,6 +132,8 @@ func withoutSecrets(record any) any {
 		c := *r
 		c.ClientConfig, c.Settings = hideSecrets(r.ClientConfig), hideSecrets(r.Settings)
 		return &c
+	case *ScramRecord:
+		return r.withoutKeys()
 	case *BrokerConfigRecord:
 		c := *r
 		c.Configs = hideSecrets(r.Configs)

@@ -54,8 +54,8 @@ const FeatureMetadata = "tidemark.version"
 // KnownFeatures lists the features that this program knows, by name.
 func KnownFeatures() []Feature {
 	return []Feature{
-		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: 1}, Absent: 1, Fresh: 1,
-			Tells: []string{"all that there is so far"}},
+		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: LevelSecurity}, Absent: 1, Fresh: LevelSecurity,
+			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs and SCRAM credentials"}},
 	}
 }
 

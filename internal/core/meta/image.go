@@ -75,6 +75,7 @@ type Image struct {
 	nodes         tree[types.BrokerID, *Node]
 	features      *FeatureLevel
 	faults        tree[string, *ValueError]
+	security      security
 }
 
 // Empty is the image of a cluster about which nothing is written, at revision 0.
@@ -92,6 +93,7 @@ func Empty(clusterID string) *Image {
 		reports:       newTree[types.BrokerID, *Report](cmp.Compare[types.BrokerID]),
 		nodes:         newTree[types.BrokerID, *Node](cmp.Compare[types.BrokerID]),
 		faults:        newTree[string, *ValueError](strings.Compare),
+		security:      emptySecurity(),
 	}
 }
 

@@ -93,6 +93,8 @@ const (
 	KeyReport
 	KeyNode
 	KeyFeatures
+	KeyACL
+	KeyScram
 )
 
 // Key is a key taken apart. Only the fields of its kind are set.
@@ -101,7 +103,8 @@ type Key struct {
 	Broker    types.BrokerID // KeyBroker, KeyNode, KeyReport; KeyBrokerConfig, where NoBroker means the default for all
 	TopicID   types.TopicID  // KeyTopic, KeyPartition
 	Partition int32          // KeyPartition
-	Name      string         // KeyName, KeyMirror
+	Name      string         // KeyName, KeyMirror; KeyACL: the id of the binding
+	Scram     ScramID        // KeyScram
 }
 
 // ErrKey is returned for a key that looks like one of ours but can't be read.
@@ -138,6 +141,10 @@ func (k Keys) Parse(key string) (Key, error) {
 		return parsePartition(key, arg)
 	case "configs":
 		return parseConfigKey(key, arg)
+	case "acls":
+		return parseName(key, KeyACL, arg)
+	case "scram":
+		return parseScramKey(key, arg)
 	}
 	return Key{Kind: KeyForeign}, nil
 }
