@@ -112,6 +112,11 @@ func (c *conn) roundTrip(ctx context.Context, req kmsg.Request, timeout time.Dur
 	return resp, k.answer, nil
 }
 
+// version and name implement line.
+func (c *conn) version(key int16) (int16, error) { return c.versions.choose(c.address, key) }
+
+func (c *conn) name() string { return c.address }
+
 // send queues the call and writes the request; both under one lock so that the
 // order of calls is the order on the wire.
 func (c *conn) send(k *call, req kmsg.Request, timeout time.Duration) error {

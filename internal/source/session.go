@@ -106,6 +106,9 @@ type Session struct {
 	replica *Replica
 	said    types.BrokerEpoch // the replica's registration, as the session's last request named it
 
+	// over, if not nil, carries requests in the place of connections.
+	over Exchange
+
 	// asking is the session id and, in the lower half, the epoch of the request
 	// under way, 0 if there is none that could be woken.
 	asking atomic.Int64
@@ -160,6 +163,54 @@ func (c *Client) NewSession(broker types.BrokerID, o SessionOptions) *Session {
 		o.Budget = c.budget
 	}
 	return &Session{c: c, broker: broker, budget: o.Budget, lane: purposeFetches + purpose(o.Lane), replica: o.Replica, wanted: map[types.TopicPartition]*wantedPartition{}, byID: map[types.TopicID]string{}}
+}
+
+// Exchange sends a request's frame, without its size field, and gives the answer's.
+type Exchange func(ctx context.Context, request []byte) (answer []byte, err error)
+
+// NewSessionOver makes a session that speaks over something else than a
+// connection: the simulator's network. The broker speaks what this program speaks.
+func NewSessionOver(over Exchange, broker types.BrokerID, o SessionOptions) *Session {
+	c := &Client{cfg: &Config{}, brokers: map[types.BrokerID]Broker{}}
+	s := c.NewSession(broker, o)
+	s.over = over
+	return s
+}
+
+// line is what a session asks over.
+type line interface {
+	version(key int16) (int16, error)
+	roundTrip(ctx context.Context, req kmsg.Request, timeout time.Duration, bytesMax int, budget *Budget) (kmsg.Response, *frame, error)
+	name() string
+}
+
+func (s *Session) line(ctx context.Context, p purpose) (line, error) {
+	if s.over != nil {
+		return s.over, nil
+	}
+	return s.c.brokerConn(ctx, s.broker, p)
+}
+
+func (x Exchange) name() string { return "the simulator" }
+
+func (x Exchange) version(key int16) (int16, error) { return apiOf(key).max, nil }
+
+func (x Exchange) roundTrip(ctx context.Context, req kmsg.Request, _ time.Duration, _ int, _ *Budget) (kmsg.Response, *frame, error) {
+	raw, err := x(ctx, kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)[4:])
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &frame{bytes: raw[4:]} // behind the correlation id
+	f.refs.Store(1)
+	head := 0
+	if req.IsFlexible() {
+		if head, err = tagSectionSize(f.bytes); err != nil {
+			return nil, nil, err
+		}
+	}
+	resp := req.ResponseKind()
+	resp.SetVersion(req.GetVersion())
+	return resp, f, resp.ReadFrom(f.bytes[head:])
 }
 
 // Broker gives the broker that the session fetches from.
@@ -250,14 +301,14 @@ func (s *Session) Wake(ctx context.Context) error {
 	if asking == 0 {
 		return nil
 	}
-	cn, err := s.c.brokerConn(ctx, s.broker, purposeRequests)
+	l, err := s.line(ctx, purposeRequests)
 	if err != nil {
 		return err
 	}
-	if _, offered := cn.versions[int16(wire.KeyWakeFetch)]; !offered {
-		return nil
+	if _, err := l.version(int16(wire.KeyWakeFetch)); err != nil {
+		return nil // it isn't one of ours
 	}
-	_, err = cn.ask(ctx, &wire.WakeFetchRequest{SessionID: int32(asking >> 32), SessionEpoch: int32(asking)})
+	_, _, err = l.roundTrip(ctx, &wire.WakeFetchRequest{SessionID: int32(asking >> 32), SessionEpoch: int32(asking)}, s.c.cfg.RequestTimeout, controlBytesMax, nil)
 	return err
 }
 
@@ -271,11 +322,11 @@ func (s *Session) brokerName() string {
 }
 
 func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer, Code, error) {
-	cn, err := s.c.brokerConn(ctx, s.broker, s.lane)
+	l, err := s.line(ctx, s.lane)
 	if err != nil {
 		return nil, 0, err
 	}
-	version, err := cn.versions.choose(cn.address, 1)
+	version, err := l.version(1)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -287,7 +338,7 @@ func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer,
 		s.asking.Store(int64(s.id)<<32 | int64(s.epoch))
 		defer s.asking.Store(0)
 	}
-	kr, f, err := cn.roundTrip(ctx, req, s.c.cfg.RequestTimeout+lim.MaxWait, int(lim.MaxBytes)+fetchBytesOver, s.budget)
+	kr, f, err := l.roundTrip(ctx, req, s.c.cfg.RequestTimeout+lim.MaxWait, int(lim.MaxBytes)+fetchBytesOver, s.budget)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -296,7 +347,7 @@ func (s *Session) fetchOnce(ctx context.Context, lim FetchLimits) (*FetchAnswer,
 		f.release()
 		return nil, Code(resp.ErrorCode), nil
 	}
-	a, err := s.answer(cn.address, resp, f)
+	a, err := s.answer(l.name(), resp, f)
 	if err != nil {
 		f.release()
 		return nil, 0, err
