@@ -203,7 +203,7 @@ func (cl *cleaner) survives(h *batch.Header, r *batch.Record) bool {
 	if r.Key == nil {
 		return false
 	}
-	if newest, ok := cl.keys.newest(r.Key); ok && newest > r.Offset {
+	if newest, ok := cl.keys.newest(r.Key); ok && (newest > r.Offset || cl.c.l.o.Rules.CompactNewest) {
 		return false
 	}
 	return r.Value != nil || !h.HasDeleteHorizon() || cl.c.now < h.BaseTimestamp

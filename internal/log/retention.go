@@ -59,7 +59,7 @@ func (l *Log) expired(now types.Millis) (n int, start types.Offset) {
 		byStart := !last && end <= l.marks.start
 		bySize := excess >= s.size && l.cfg.RetentionBytes >= 0
 		byAge := l.cfg.Delete && l.cfg.RetentionMs >= 0 && l.tooOld(s, now)
-		if !(byStart || bySize && l.cfg.Delete || byAge) || end > l.marks.high {
+		if !(byStart || bySize && l.cfg.Delete || byAge) || end > l.marks.high && !l.o.Rules.RetainAboveMark {
 			break
 		}
 		excess -= s.size
