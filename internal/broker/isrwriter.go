@@ -10,6 +10,15 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
+	"tidemark/internal/probe"
+)
+
+var (
+	probeTogether     = probe.New("isrwriter: several changes in one transaction")
+	probeSplit        = probe.New("isrwriter: changes exceed one transaction")
+	probePlannedAnew  = probe.New("isrwriter: refused together, planned anew")
+	probeSomeRefused  = probe.New("isrwriter: one of several changes can't be planned")
+	probeUnknownOfAll = probe.New("isrwriter: unknown outcome of a transaction of several changes")
 )
 
 // isrWriter writes the ISR changes that this broker's partitions propose, one
@@ -95,13 +104,21 @@ func (w *isrWriter) write(ctx context.Context, wishes []*isrWish) {
 			return
 		}
 		if half := len(wishes) / 2; len(merged) > 1 && half > 0 {
+			probeSplit.Reached()
 			w.write(ctx, wishes[:half])
 			w.write(ctx, wishes[half:])
 			return
 		}
+		if len(wishes) > 1 {
+			probeTogether.Reached()
+		}
 		if _, err = w.commit(ctx, merged[0]); !errors.Is(err, ErrRefused) || errors.Is(err, metastore.ErrUnknownOutcome) {
 			break
 		}
+		probePlannedAnew.Reached()
+	}
+	if len(wishes) > 1 && errors.Is(err, metastore.ErrUnknownOutcome) {
+		probeUnknownOfAll.Reached()
 	}
 	for _, wish := range wishes {
 		wish.end(err)
@@ -119,6 +136,9 @@ func (w *isrWriter) plan(ctx context.Context, wishes []*isrWish) (left []*isrWis
 		}
 		plan, err := control.ChangeISR(w.image(), wish.id, wish.number, wish.from, wish.isr, w.me())
 		if err != nil {
+			if len(wishes) > 1 {
+				probeSomeRefused.Reached()
+			}
 			wish.end(err)
 			continue
 		}

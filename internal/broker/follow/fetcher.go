@@ -1,7 +1,11 @@
 package follow
 
 import (
+	"cmp"
 	"context"
+	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +15,18 @@ import (
 	"tidemark/internal/clock"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
 	"tidemark/internal/source"
+)
+
+var (
+	probeNudged     = probe.New("follow: a waiting fetch is ended early")
+	probeRefused    = probe.New("follow: the leader refuses a partition")
+	probeTooLarge   = probe.New("follow: a batch exceeds the partition's limit")
+	probeOutOfRange = probe.New("follow: out of the leader's range")
+	probeSlowShard  = probe.New("follow: a shard is slow to take an answer")
+	probeNoPeer     = probe.New("follow: the leader isn't registered")
+	probeTimesOut   = probe.New("follow: a fetch fails")
 )
 
 // fetcher fetches from one leading broker. Its loop is the only one that uses the session.
@@ -81,6 +96,7 @@ func (f *fetcher) nudge() {
 	if !ok {
 		return
 	}
+	probeNudged.Reached()
 	if err := s.Wake(f.f.ctx); err != nil && f.f.ctx.Err() == nil {
 		f.f.o.Logger.Debug("a waiting fetch could not be ended", "leader", f.leader, "err", err)
 	}
@@ -134,8 +150,8 @@ func (f *fetcher) apply() time.Time {
 	pending := f.pending
 	f.pending = make(map[types.TopicPartition]*Want)
 	f.mu.Unlock()
-	for tp, w := range pending {
-		f.wish(tp, w)
+	for _, tp := range inOrder(maps.Keys(pending)) {
+		f.wish(tp, pending[tp])
 	}
 	// Only those that were answered: a round of one partition doesn't look at thousands.
 	for _, tp := range f.handed {
@@ -145,6 +161,7 @@ func (f *fetcher) apply() time.Time {
 	}
 	f.handed = f.handed[:0]
 	var next time.Time
+	var due []types.TopicPartition
 	for tp, w := range f.later {
 		if w.due.After(clock.Now(f.f.ctx)) {
 			if next.IsZero() || w.due.Before(next) {
@@ -159,10 +176,20 @@ func (f *fetcher) apply() time.Time {
 			}
 			continue
 		}
+		due = append(due, tp)
+	}
+	for _, tp := range inOrder(slices.Values(due)) {
+		f.join(tp, f.later[tp])
 		delete(f.later, tp)
-		f.join(tp, w)
 	}
 	return next
+}
+
+// inOrder sorts partitions: a simulated run has one order.
+func inOrder(tps iter.Seq[types.TopicPartition]) []types.TopicPartition {
+	return slices.SortedFunc(tps, func(a, b types.TopicPartition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
 }
 
 func (f *fetcher) leave(tp types.TopicPartition) {
@@ -249,6 +276,7 @@ func (w *wanted) ask() source.FetchPartition {
 func (f *fetcher) round(due time.Time) {
 	peer, ok := f.f.o.Node.Peer(f.leader)
 	if !ok {
+		probeNoPeer.Reached()
 		f.fails++
 		f.pause(clock.Now(f.f.ctx).Add(f.backoff(f.fails)))
 		return
@@ -272,6 +300,7 @@ func (f *fetcher) round(due time.Time) {
 		if f.f.ctx.Err() != nil {
 			return
 		}
+		probeTimesOut.Reached()
 		if f.fails++; f.fails == 1 {
 			f.f.o.Logger.Warn("fetch from a leader failed", "leader", f.leader, "partitions", len(f.wanted), "err", err)
 		}
@@ -328,7 +357,9 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 	f.askStarts(outOfRange, hand)
 	a.Release()
 	over()
-	_, _ = clock.Wait(context.WithoutCancel(f.f.ctx), slowShard, done) // a slow one says what it wants later
+	if done, err := clock.Wait(context.WithoutCancel(f.f.ctx), slowShard, done); !done && err == nil {
+		probeSlowShard.Reached() // it says what it wants later
+	}
 }
 
 // isFailure reports an error that says nothing about the logs.
@@ -342,6 +373,7 @@ func isFailure(c source.Code) bool {
 
 // refused puts a partition off that the leader had nothing but an error for.
 func (f *fetcher) refused(w *wanted, p *source.FetchedPartition) {
+	probeRefused.Reached()
 	f.f.o.Logger.Debug("the leader refused a fetch", "partition", w.TopicPartition.String(), "leader", f.leader, "code", p.Code.String(), "err", p.Err)
 	f.leave(w.TopicPartition)
 	f.delay(w.TopicPartition, w)
@@ -357,6 +389,7 @@ func (f *fetcher) tooLarge(w *wanted, p *source.FetchedPartition) bool {
 	if err != nil || h.Size() <= len(p.Records) || h.Size() <= int(w.bytesMax) {
 		return false
 	}
+	probeTooLarge.Reached()
 	w.bytesMax = int32(h.Size())
 	f.join(p.TopicPartition, w)
 	return true
@@ -384,6 +417,7 @@ func (f *fetcher) askStarts(list []*wanted, hand func(*wanted, Answer)) {
 	if len(list) == 0 {
 		return
 	}
+	probeOutOfRange.Reached()
 	queries := make([]source.OffsetQuery, len(list))
 	for i, w := range list {
 		queries[i] = source.OffsetQuery{TopicPartition: w.TopicPartition, CurrentEpoch: w.Request.LeaderEpoch, Timestamp: source.Earliest}

@@ -153,9 +153,16 @@ func eligible(image *meta.Image, r *meta.PartitionRecord, candidates []meta.ISRM
 	}
 	var elr []meta.ISRMember
 	for _, m := range candidates {
-		if m, ok := renewed(image, m); ok {
+		if now, ok := renewed(image, m); ok {
+			if now.BrokerEpoch != m.BrokerEpoch {
+				probeKeptByMark.Reached()
+			}
+			m = now
 			elr = append(elr, m)
 		}
+	}
+	if len(elr) > 0 {
+		probeELR.Reached()
 	}
 	return elr
 }

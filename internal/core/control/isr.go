@@ -32,6 +32,7 @@ func ChangeISR(image *meta.Image, id types.TopicID, partition int32, from meta.R
 			continue
 		}
 		if !slices.Contains(p.Record.Replicas, m.ID) || !live(image, m) {
+			probeStaleJoin.Reached()
 			return meta.Plan{}, fmt.Errorf("broker %d, epoch %d, can't join the ISR: %w", m.ID, m.BrokerEpoch, ErrNotRegistered)
 		}
 		joins = append(joins, Me{ID: m.ID, Epoch: m.BrokerEpoch}.compare(image))

@@ -90,6 +90,7 @@ func (c *Change) dropReplicas(image *meta.Image, stay []types.BrokerID) error {
 	if !ok {
 		return fmt.Errorf("%w: of the replicas that stay, %v, none is in sync", ErrInvalidAssignment, stay)
 	}
+	probeReassigned.Reached()
 	r.Leader, r.LeaderBrokerEpoch = m.ID, m.BrokerEpoch
 	c.Kind = ElectedInSync
 	return nil
@@ -115,6 +116,7 @@ func (c *Change) completeReassignment(image *meta.Image) {
 	done := Change{Partition: c.Partition, Old: c.Old, Record: r.Clone(), Kind: c.Kind}
 	done.Record.Replicas, done.Record.Adding, done.Record.Removing = target, nil, nil
 	if err := done.dropReplicas(image, target); err != nil {
+		probeReassignWait.Reached()
 		return // the leader goes and nobody else is in sync: wait
 	}
 	done.Record.ELR = eligible(image, &done.Record, done.Record.ELR)

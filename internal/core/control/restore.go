@@ -33,6 +33,7 @@ func recoverRestored(image *meta.Image, p *meta.Partition, policy Policy, me Me)
 	complete = complete && len(alive) == len(r.Replicas)
 	if !complete {
 		if !r.UncleanOnce || len(found) == 0 {
+			probeRestoreWaits.Reached()
 			return Change{}, false
 		}
 		if len(found) < len(alive) && (policy.Impatient == nil || !policy.Impatient(p.ID)) {
@@ -43,6 +44,7 @@ func recoverRestored(image *meta.Image, p *meta.Partition, policy Policy, me Me)
 	if !ok {
 		return Change{}, false
 	}
+	probeRestored.Reached()
 	c := Change{Partition: p.ID, Old: r, Record: r.Clone(), Kind: ElectedRestored}
 	if !complete {
 		c.Kind = ElectedUnclean

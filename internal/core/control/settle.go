@@ -8,6 +8,22 @@ import (
 	"tidemark/internal/assert"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
+)
+
+var (
+	probeFromELR      = probe.New("control: the leader comes from the eligible replicas (KIP-966)")
+	probeLeaving      = probe.New("control: one that is leaving leads, for want of others")
+	probeMovedAway    = probe.New("control: the leader is leaving, another takes over")
+	probeELR          = probe.New("control: an ISR below its minimum leaves eligible replicas")
+	probeKeptByMark   = probe.New("control: a clean stop keeps a place among the eligible")
+	probeUnclean      = probe.New("control: an unclean election among several logs")
+	probeWaitsLogs    = probe.New("control: an unclean election waits for reports")
+	probeRestored     = probe.New("control: the best log leads after a restore")
+	probeRestoreWaits = probe.New("control: after a restore replicas are waited for")
+	probeStaleJoin    = probe.New("control: a join in a registration that has ended")
+	probeReassignWait = probe.New("control: the end of a reassignment waits for another leader")
+	probeReassigned   = probe.New("control: a reassignment ends, and its leader goes")
 )
 
 // Policy is what the controller knows beside the image.
@@ -87,6 +103,9 @@ func (c *Change) choose(image *meta.Image, t *meta.Topic, p *meta.Partition, pol
 			return meta.ISRMember{}, "", false
 		}
 		m, ok := firstOf(r, r.ISR, func(m meta.ISRMember) bool { return m.ID != r.Leader && live(image, m) })
+		if ok {
+			probeMovedAway.Reached()
+		}
 		return m, ElectedInSync, ok
 	}
 	for _, list := range []struct {
@@ -98,6 +117,9 @@ func (c *Change) choose(image *meta.Image, t *meta.Topic, p *meta.Partition, pol
 			return ok && !b.Record.Draining && intact(image, m)
 		}
 		if m, ok := firstOf(r, list.members, stays); ok {
+			if list.kind == ElectedEligible {
+				probeFromELR.Reached()
+			}
 			return m, list.kind, true
 		}
 	}
@@ -106,6 +128,7 @@ func (c *Change) choose(image *meta.Image, t *meta.Topic, p *meta.Partition, pol
 		kind    ElectionKind
 	}{{r.ISR, ElectedInSync}, {r.ELR, ElectedEligible}} {
 		if m, ok := firstOf(r, list.members, func(m meta.ISRMember) bool { return intact(image, m) }); ok {
+			probeLeaving.Reached()
 			return m, list.kind, true // it is leaving, but better than nobody
 		}
 	}

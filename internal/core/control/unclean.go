@@ -21,6 +21,7 @@ func lastResort(image *meta.Image, t *meta.Topic, p *meta.Partition, policy Poli
 	case len(alive) == 1:
 		return alive[0], ElectedUnclean, true
 	}
+	probeUnclean.Reached()
 	m, ok := best(image, p, alive, policy.Impatient != nil && policy.Impatient(p.ID))
 	return m, ElectedUnclean, ok
 }
@@ -49,6 +50,7 @@ func best(image *meta.Image, p *meta.Partition, alive []meta.ISRMember, partial 
 	for _, m := range alive {
 		log, reported := reportOf(image, p, m)
 		if !reported && !partial {
+			probeWaitsLogs.Reached()
 			return meta.ISRMember{}, false
 		}
 		if !reported || log.Offline {
