@@ -35,6 +35,9 @@ func (c *Controller) chores(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.grow(ctx); err != nil {
+		return err
+	}
 	if c.o.Rebalance > 0 && now.Sub(c.rebalanced) > c.o.Rebalance {
 		c.rebalanced = now
 		return c.rebalance(ctx)

@@ -72,6 +72,9 @@ type Options struct {
 	// it begins where a broker leads fewer of those than it should by more than ImbalancePercent.
 	Rebalance        time.Duration
 	ImbalancePercent int
+	// Grow names topics of the cluster's own and how many replicas each of their
+	// partitions is to have once there are brokers enough.
+	Grow map[string]int
 	// Changed is told of each change that was committed.
 	Changed func(image *meta.Image, c control.Change)
 }

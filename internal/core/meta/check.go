@@ -138,6 +138,9 @@ func (r *TopicRecord) check() error {
 	if r.Partitions < 1 {
 		return fmt.Errorf("%d partitions", r.Partitions)
 	}
+	if r.GrownTo < 0 {
+		return fmt.Errorf("grown to %d replicas", r.GrownTo)
+	}
 	return nil
 }
 
@@ -158,6 +161,16 @@ func (r *ControllerRecord) check() error {
 func (r *MirrorRecord) check() error {
 	if r.Name == "" || !slices.Contains(mirrorWants, r.Want) {
 		return fmt.Errorf("mirror %q is asked to be %q", r.Name, r.Want)
+	}
+	if r.Cut == nil {
+		return nil
+	}
+	for topic, list := range r.Cut.Offsets {
+		for n, at := range list {
+			if at < types.NoOffset {
+				return fmt.Errorf("mirror %q: cut %s promotes partition %d of topic id %s at offset %d", r.Name, r.Cut.ID, n, topic, at)
+			}
+		}
 	}
 	return nil
 }

@@ -20,6 +20,10 @@ const (
 	FeaturesVersion     = 1
 )
 
+// LevelCuts is the level of FeatureMetadata from which consistent cuts (cut,
+// endBefore) and the growth of topics (grownTo) are written.
+const LevelCuts = 2
+
 // ClusterRecord is written by the first broker, and again by a restore alone:
 // whoever finds another id below its keys has the wrong store.
 type ClusterRecord struct {
@@ -121,6 +125,9 @@ type TopicRecord struct {
 	Configs map[string]string `json:"configs,omitempty"`
 	// Internal marks a topic of the broker's own, such as __consumer_offsets.
 	Internal bool `json:"internal,omitempty"`
+	// GrownTo is the number of replicas that the controller has given each partition of
+	// a topic of the broker's own as brokers joined; 0 if it never had to. What an operator takes away below it stays away.
+	GrownTo int `json:"grownTo,omitempty"`
 }
 
 // NameRecord reserves a topic's name.
@@ -213,6 +220,19 @@ type MirrorRecord struct {
 	// Settings are the mirror's own settings, such as gap.policy and mirror.epoch.headroom.
 	Settings  map[string]string `json:"settings,omitempty"`
 	CreatedAt types.Millis      `json:"createdAt"`
+	// Cut is the one of the last consistent failover, nil if there was none. It counts for the start that it names alone.
+	Cut *ConsistentCut `json:"cut,omitempty"`
+}
+
+// ConsistentCut says at which offsets partitions are promoted, so that no
+// transaction is half mirrored (docs/adr/0011).
+type ConsistentCut struct {
+	// ID names the facts that the cut stands on, as a preview told it.
+	ID      string       `json:"id"`
+	StartID string       `json:"startId"`
+	At      types.Millis `json:"at"`
+	// Offsets are by topic id and partition number; -1: not a partition of this failover.
+	Offsets map[string][]types.Offset `json:"offsets"`
 }
 
 // BrokerConfigRecord holds dynamic settings of one broker, or of all.

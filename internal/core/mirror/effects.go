@@ -184,6 +184,7 @@ const (
 	CauseTimeline   Cause = "TIMELINE"
 	CauseRestart    Cause = "RESTART"
 	CauseLogStart   Cause = "LOG_START"
+	CauseConsistent Cause = "CONSISTENT" // of a transaction-consistent failover (docs/adr/0011)
 )
 
 // Code names what is told to the operator.

@@ -3,6 +3,7 @@ package mirror
 import (
 	"fmt"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
@@ -20,6 +21,10 @@ type PromoteRequest struct {
 	Now types.Millis
 	// Own is the promoting leader's log, its fetcher stopped.
 	Own *Own
+	// At, if not nil, is where a consistent cut promotes the partition: what lies
+	// above goes to the vault with the first cut of each replica (R19), as the entry of the new
+	// timeline begins there.
+	At *types.Offset
 	// Facts are what the leader's machine last saw of the source; nil if there is no
 	// machine, then the record's facts count.
 	Facts *Facts
@@ -84,8 +89,10 @@ func Promote(rec *meta.PartitionRecord, r PromoteRequest) (Promotion, error) {
 	if err != nil {
 		return Promotion{}, err
 	}
+	// Invariant I-341: a promotion at a consistent cut takes nothing from above it.
+	assert.That(r.At == nil || made.LogEnd == *r.At && made.HighWatermark <= *r.At, "I-341: promoted at %d, high watermark %d, for a cut at %v", made.LogEnd, made.HighWatermark, r.At)
 	out := rec.Clone()
-	out.Timelines, err = rec.Timelines.Extend(timeline.Entry{ID: r.TimelineID, FirstEpoch: made.PromotedEpoch, FirstOffset: r.Own.LogEnd})
+	out.Timelines, err = rec.Timelines.Extend(timeline.Entry{ID: r.TimelineID, FirstEpoch: made.PromotedEpoch, FirstOffset: made.LogEnd})
 	if err != nil {
 		return Promotion{}, fmt.Errorf("promotion: %w", err)
 	}
@@ -126,6 +133,10 @@ func promotable(rec *meta.PartitionRecord, r PromoteRequest) error {
 	if owed := timeline.FirstCut(r.Own.replica(), rec.Timelines, rec.LeaderEpoch); owed.Kind != timeline.CutNothing {
 		return &Refusal{FirstCutOwed, "this replica has not made its first cut yet"}
 	}
+	if r.At != nil && (*r.At > r.Own.LogEnd || *r.At < r.Own.LogStart) {
+		return &Refusal{CutOutOfReach, fmt.Sprintf("the consistent cut is at offset %d and this replica holds %d to %d: have the replica lead that the cut was found on, or fail over without --consistent",
+			*r.At, r.Own.LogStart, r.Own.LogEnd-1)}
+	}
 	return nil
 }
 
@@ -134,7 +145,13 @@ func promotionRecord(rec *meta.PartitionRecord, r PromoteRequest, f Facts) (meta
 	if step == 0 {
 		step = DefaultPromotionStep
 	}
-	lastRecord, _ := r.Own.LastEpoch()
+	kept := r.Own.Log
+	endBefore := types.Offset(0)
+	if r.At != nil && *r.At < kept.LogEnd {
+		endBefore = kept.LogEnd
+		kept = kept.CutTo(*r.At)
+	}
+	lastRecord, _ := kept.LastEpoch()
 	lastEntry, lastStart := types.NoLeaderEpoch, types.NoLeaderEpoch
 	if e, ok := r.Own.History.Latest(); ok {
 		lastEntry = e.Epoch
@@ -148,7 +165,7 @@ func promotionRecord(rec *meta.PartitionRecord, r PromoteRequest, f Facts) (meta
 	}
 	return meta.PromotionRecord{
 		SourceClusterID: rec.Mirror.SourceClusterID, StartID: rec.Mirror.StartID, Mirror: rec.Mirror.Name,
-		LastMirroredEpoch: lastRecord, LogEnd: r.Own.LogEnd, HighWatermark: min(r.Own.HighWatermark, r.Own.LogEnd),
+		LastMirroredEpoch: lastRecord, LogEnd: kept.LogEnd, HighWatermark: min(r.Own.HighWatermark, kept.LogEnd), EndBefore: endBefore,
 		SourceStart: f.Start, SourceEnd: f.End, SourceEpoch: f.LeaderEpoch, SourceSeenAt: f.SeenAt,
 		NeverFetched: !f.Copied, MissingMs: max(r.MissingMs, 0), At: r.Now, PromotedEpoch: epoch,
 	}, nil
