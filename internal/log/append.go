@@ -34,7 +34,7 @@ func (l *Log) AppendAsLeader(raw []byte, epoch types.LeaderEpoch, a LeaderAppend
 	if err != nil {
 		return Appended{}, err
 	}
-	dup, err := l.checkProducer(&h, raw)
+	dup, err := l.checkProducer(&h, raw, a.RefuseGaps)
 	if err != nil {
 		return Appended{}, err
 	}
@@ -139,11 +139,16 @@ func (l *Log) recompress(raw []byte, h *batch.Header, codec batch.Codec) ([]byte
 }
 
 // checkProducer asks the producer state about a leader's batch.
-func (l *Log) checkProducer(h *batch.Header, raw []byte) (txn.Verdict, error) {
+func (l *Log) checkProducer(h *batch.Header, raw []byte, refuseGaps bool) (txn.Verdict, error) {
 	if !h.HasProducer() {
 		return txn.Verdict{}, nil
 	}
 	if !h.IsControl() {
+		if refuseGaps {
+			if err := l.producers.CheckBegin(producerBatch(h, l.marks.end)); err != nil {
+				return txn.Verdict{}, err
+			}
+		}
 		return l.producers.Check(producerBatch(h, l.marks.end))
 	}
 	m, err := batch.ParseMarker(raw)

@@ -8,6 +8,7 @@ import (
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/txn"
 	"tidemark/internal/core/types"
+	"tidemark/internal/vfs"
 )
 
 // Cut (W) is R1: what lies at or above o goes, in the rule's order. The numbers
@@ -20,8 +21,9 @@ import (
 // that start there (KAFKA-10706), and takes the timeline checkpoint given. A cut
 // below the log start restarts the log at o.
 //
-// If the keeper refuses, its error comes back and nothing was touched. Any later
-// failure takes the log offline.
+// If the keeper refuses, its error comes back and nothing was touched. A later
+// step that finds no room on the disk is owed (see owe); any other failure takes
+// the log offline.
 func (l *Log) Cut(o types.Offset, c CutReason) (CutResult, error) {
 	if err := l.usable(); err != nil {
 		return CutResult{}, err
@@ -47,6 +49,9 @@ func (l *Log) Cut(o types.Offset, c CutReason) (CutResult, error) {
 		plan.state, err = l.producersAt(plan.at)
 		if err != nil {
 			return res, l.fail("replay producers for a cut", err)
+		}
+		if plan.kept, err = l.keepPart(l.segs[plan.index], plan.pos); err != nil {
+			return CutResult{}, l.refuse("copy what stays of a segment that has another name", err)
 		}
 	}
 	res.LostTransactions = l.reopened(plan.state)
@@ -78,6 +83,8 @@ type cutPlan struct {
 	fresh bool
 	// wasSealed says that the segment becomes active again.
 	wasSealed bool
+	// kept is what stays of the segment, if a fork or the vault has its file, too.
+	kept *keptPart
 	// all says that no segment's file stays, not even cut to nothing: a file that
 	// stays is written again and must not be linked by the keeper.
 	all bool
@@ -166,6 +173,7 @@ func (l *Log) producersAt(o types.Offset) (*txn.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.recall(state)
 	if _, err := l.replayInto(state, o, func(*segment, txn.Aborted) {}); err != nil {
 		return nil, err
 	}
@@ -194,14 +202,13 @@ func (l *Log) reopened(state *txn.State) []types.ProducerID {
 // first: from then on no reader sees what is going.
 func (l *Log) carryOut(plan cutPlan, history *epoch.History, o types.Offset, c CutReason) error {
 	epochsChanged := history.Len() != l.history.Len()
+	onDisk := func() error { return nil } // (2), (3)
 	if plan.state != nil {
 		gone, err := l.dropTail(plan, history)
 		if err != nil {
 			return l.fail("cut", err)
 		}
-		if err := l.removeTail(plan, gone); err != nil { // (2), (3)
-			return l.fail("cut", err)
-		}
+		onDisk = func() error { return l.removeTail(plan, &gone) }
 	}
 	l.mu.Lock()
 	l.history = history
@@ -209,13 +216,17 @@ func (l *Log) carryOut(plan cutPlan, history *epoch.History, o types.Offset, c C
 	l.marks.recovery = min(l.marks.recovery, plan.at)
 	l.settle()
 	l.mu.Unlock()
-	return l.settleCheckpoints(history, epochsChanged, c)
+	return l.settleCut(onDisk, history, epochsChanged, c)
 }
 
-// settleCheckpoints does steps 4 to 6 of R1. On a full disk they are owed.
-func (l *Log) settleCheckpoints(history *epoch.History, epochsChanged bool, c CutReason) error {
+// settleCut does what follows a change in memory: steps 2 and 3 of R1, which can
+// be repeated, then 4 to 6. On a full disk they are owed.
+func (l *Log) settleCut(onDisk func() error, history *epoch.History, epochsChanged bool, c CutReason) error {
 	timelines := slices.Clone(c.Timelines)
 	return l.owe(func() error {
+		if err := onDisk(); err != nil { // (2), (3)
+			return err
+		}
 		if err := l.writeCheckpoints(); err != nil { // (4)
 			return err
 		}
@@ -301,33 +312,37 @@ func (l *Log) shortened(s *segment, plan cutPlan) (*segment, error) {
 
 // removeTail is steps 2 and 3 of R1 on disk: segments from the last one down,
 // so that a crash in between leaves no hole; then the tail of the one that
-// stays; then what described the tail; then everything is synced.
-func (l *Log) removeTail(plan cutPlan, gone []*segment) error {
-	if err := l.removeSegmentFiles(gone); err != nil {
+// stays; then what described the tail; then everything is synced. Where there is
+// no room it can be repeated; gone is what it has not removed yet.
+func (l *Log) removeTail(plan cutPlan, gone *[]*segment) error {
+	if err := l.removeGone(gone); err != nil {
 		return err
 	}
 	s := l.segs[plan.index]
-	if plan.wasSealed {
+	if plan.kept != nil {
+		if err := l.place(s, plan.kept); err != nil {
+			return l.refuse("cut", err)
+		}
+	}
+	if plan.wasSealed || plan.kept != nil {
 		if err := l.reopenForWriting(s); err != nil {
-			return err
+			return l.refuse("cut", err)
 		}
 	}
 	f, err := s.data.get(s, logSuffix)
 	if err != nil {
-		return err
+		return l.refuse("cut", err)
 	}
-	if err := f.Truncate(plan.pos); err != nil {
-		return err
+	if plan.kept == nil {
+		if err := f.Truncate(plan.pos); err != nil {
+			return l.refuse("cut", err)
+		}
 	}
 	if err := l.removeDescriptions(s, plan.at); err != nil {
-		return err
+		return l.refuse("cut", err)
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	l.folderChanged = false
-	if err := l.fs.SyncDir(l.dir); err != nil {
-		return err
+	if err := l.syncCut(s, f); err != nil { // final, also on a full disk: what a failed sync left is unknown
+		return l.fail("cut", err)
 	}
 	if !plan.fresh {
 		return nil
@@ -337,6 +352,31 @@ func (l *Log) removeTail(plan cutPlan, gone []*segment) error {
 		return err
 	}
 	return l.syncAll()
+}
+
+// removeGone removes segments from the last one down, and takes each out of the list.
+func (l *Log) removeGone(gone *[]*segment) error {
+	for n := len(*gone); n > 0; n-- {
+		if err := l.removeSegmentFiles((*gone)[n-1:]); err != nil {
+			return l.refuse("cut", err)
+		}
+		*gone = (*gone)[:n-1]
+	}
+	return nil
+}
+
+// syncCut syncs what a cut has left of the segment that stays.
+func (l *Log) syncCut(s *segment, data vfs.File) error {
+	if len(s.aborted) > 0 {
+		if err := syncFile(l.fs, s.path(txnSuffix)); err != nil {
+			return err
+		}
+	}
+	if err := data.Sync(); err != nil {
+		return err
+	}
+	l.folderChanged = false
+	return l.fs.SyncDir(l.dir)
 }
 
 // reopenForWriting opens a segment that was sealed so that it can be written
@@ -366,11 +406,6 @@ func (l *Log) removeDescriptions(s *segment, o types.Offset) error {
 	}
 	if err := l.writeAborted(s); err != nil {
 		return err
-	}
-	if len(s.aborted) > 0 {
-		if err := syncFile(l.fs, s.path(txnSuffix)); err != nil {
-			return err
-		}
 	}
 	return l.removeSnapshotsAbove(o)
 }

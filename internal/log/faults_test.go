@@ -45,6 +45,20 @@ var procedures = []struct {
 		_, err := l.Restart(100, CutReason{Cause: CauseRestart})
 		return err
 	}, []types.Offset{0, 7, 14, 21, 28, 35, 40, 100}}, // it removes from the end: whole segments may be left
+	{"cut", func(l *Log, t testing.TB) error {
+		_, err := l.Cut(16, CutReason{Cause: CauseDivergence})
+		return err
+	}, offsets(16, 40)},
+	{"cut into a gap", func(l *Log, t testing.TB) error {
+		if _, err := l.AppendAsFollower(spec{base: 50, epoch: 3}.build(t), 9); err != nil {
+			return err
+		}
+		if err := l.Flush(); err != nil {
+			return err
+		}
+		_, err := l.Cut(45, CutReason{Cause: CauseDivergence})
+		return err
+	}, offsets(40, 51)},
 	{"retention", func(l *Log, t testing.TB) error {
 		if _, err := l.RaiseLogStart(15, true, CutReason{}); err != nil {
 			return err
@@ -54,6 +68,15 @@ var procedures = []struct {
 	}, []types.Offset{40}},
 	{"timelines", func(l *Log, t testing.TB) error { return l.SetTimelineCheckpoint([]byte("t")) }, []types.Offset{40}},
 	{"close", func(l *Log, t testing.TB) error { return l.Close() }, []types.Offset{40}},
+}
+
+// offsets lists those from first to last.
+func offsets(first, last types.Offset) []types.Offset {
+	var out []types.Offset
+	for o := first; o <= last; o++ {
+		out = append(out, o)
+	}
+	return out
 }
 
 // TestEveryOperationFails fails the n-th mutating operation of each procedure:

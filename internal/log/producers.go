@@ -66,6 +66,9 @@ func (l *Log) rebuildProducers(from types.Offset, r *Recovery) (*txn.State, erro
 	if err != nil {
 		return nil, err
 	}
+	if !r.Clean || l.now()-state.Newest() < recallAge {
+		l.recall(state)
+	}
 	r.ProducersReplayed, err = l.replayInto(state, l.marks.end, func(s *segment, a txn.Aborted) {
 		if s.base >= from {
 			s.aborted = append(s.aborted, a)
@@ -82,6 +85,61 @@ func (l *Log) rebuildProducers(from types.Offset, r *Recovery) (*txn.State, erro
 		}
 	}
 	return state, nil
+}
+
+// recallBytes is how much of the log below a snapshot is searched for the batches
+// before the newest one of each producer: what several clients have on their way.
+const recallBytes = 2 << 20
+
+// recallAge is for how long after its last record a producer may still send again
+// what it sent before a clean restart: longer than clients try.
+const recallAge = 10 * 60 * 1000
+
+// recall looks below a snapshot for the batches before the newest one of each
+// producer, which a snapshot doesn't hold. A client that has heard of none of its
+// last batches sends the oldest of them first: if that one is not known to be a
+// repetition it is refused as out of order, and the client writes them all anew.
+// What can't be read is left out: without it the state is what Kafka's would be.
+func (l *Log) recall(state *txn.State) {
+	if state.Len() == 0 {
+		return
+	}
+	from, err := l.below(state.End(), recallBytes)
+	if err == nil {
+		older := txn.New(from)
+		if _, err = l.replayInto(older, state.End(), func(*segment, txn.Aborted) {}); err == nil {
+			state.Recall(older)
+		}
+	}
+	if err != nil {
+		l.log.Warn("the log below a producer snapshot can't be read; a retry may be written twice", "partition", l.o.TopicPartition.String(), "offset", int64(state.End()), "err", err)
+	}
+}
+
+// below gives the base offset of a batch that lies about so many bytes below an offset.
+func (l *Log) below(o types.Offset, bytes int64) (types.Offset, error) {
+	for i := l.segmentAt(o - 1); ; i-- {
+		s := l.segs[i]
+		if s.size < bytes && i > 0 {
+			bytes -= s.size
+			continue
+		}
+		p := s.look()
+		pos, err := p.floorByPos(max(0, s.size-bytes))
+		if err != nil {
+			return s.base, err
+		}
+		f, err := p.file()
+		if err != nil {
+			return s.base, err
+		}
+		w := seek(f, pos, s.size)
+		defer w.done()
+		if !w.next() {
+			return s.base, w.err
+		}
+		return w.h.BaseOffset, nil
+	}
 }
 
 // replayInto replays the batches from the state's end up to end. aborted gets

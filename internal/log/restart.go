@@ -29,10 +29,7 @@ func (l *Log) Restart(at types.Offset, c CutReason) (CutResult, error) {
 	}
 	epochsChanged := l.history.Len() > 0
 	s, gone := l.empty(at)
-	if err := l.replaceAll(s, gone); err != nil { // (2), (3)
-		return res, l.fail("restart", err)
-	}
-	if err := l.settleCheckpoints(l.history, epochsChanged, c); err != nil {
+	if err := l.settleCut(func() error { return l.replaceAll(s, &gone) }, l.history, epochsChanged, c); err != nil {
 		return res, err
 	}
 	l.log.Info("log restarted", "partition", l.o.TopicPartition.String(), "cause", string(c.Cause), "at", int64(at),
@@ -68,22 +65,27 @@ func (l *Log) empty(at types.Offset) (s *segment, gone []*segment) {
 	return s, gone
 }
 
-// replaceAll removes all files of the log and makes the one of the new segment.
-func (l *Log) replaceAll(s *segment, gone []*segment) error {
-	if err := l.removeSegmentFiles(gone); err != nil {
+// replaceAll removes all files of the log and makes the one of the new segment:
+// steps 2 and 3 of R1. Where there is no room it can be repeated; gone is what it
+// has not removed yet.
+func (l *Log) replaceAll(s *segment, gone *[]*segment) error {
+	if err := l.removeGone(gone); err != nil {
 		return err
 	}
 	if err := l.removeSnapshotsAbove(types.NoOffset); err != nil {
-		return err
+		return l.refuse("restart", err)
 	}
 	f, err := l.fs.Create(s.path(logSuffix))
 	if err != nil {
-		return err
+		return l.refuse("restart", err)
 	}
 	s.data.set(f)
 	if err := f.Sync(); err != nil {
-		return err
+		return l.fail("restart", err)
 	}
 	l.folderChanged, l.unsyncedSnapshots = false, nil
-	return l.fs.SyncDir(l.dir)
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return l.fail("restart", err)
+	}
+	return nil
 }

@@ -87,6 +87,8 @@ type LeaderAppend struct {
 	MaxBytes int
 	// RefuseZstd: the request's version predates zstd (Produce below v7).
 	RefuseZstd bool
+	// RefuseGaps: a producer that never wrote to this log begins with sequence 0.
+	RefuseGaps bool
 }
 
 // CutResult tells what a cut did.

@@ -78,6 +78,7 @@ func DecodeSnapshot(b []byte, end types.Offset) (*State, error) {
 		return nil, fmt.Errorf("%w: %d entries don't fit %d bytes", ErrSnapshot, n, len(body))
 	}
 	s := New(end)
+	s.whole = false // who was forgotten before isn't in it
 	for ; len(body) > 0; body = body[entrySize:] {
 		if err := s.decodeEntry(body[:entrySize]); err != nil {
 			return nil, err

@@ -129,11 +129,14 @@ type State struct {
 	// high watermark yet: they hold the last stable offset until it passes.
 	ended []Txn
 	end   types.Offset
+	// whole says that every producer that ever wrote to the log is known: the state
+	// was built from offset 0 on, and forgot nobody.
+	whole bool
 }
 
 // New gives an empty state at the offset.
 func New(end types.Offset) *State {
-	return &State{producers: make(map[types.ProducerID]*producer), end: end}
+	return &State{producers: make(map[types.ProducerID]*producer), end: end, whole: end == 0}
 }
 
 // End is the log end up to which the state has been told of batches.
@@ -189,6 +192,21 @@ func (s *State) Check(b Batch) (Verdict, error) {
 		return Verdict{}, ErrTxnState
 	}
 	return Verdict{}, nil
+}
+
+// CheckBegin refuses the first batch of a producer that begins above sequence 0,
+// where nobody can have been forgotten: a batch before it was refused or lost, and
+// is on its way again. Taken, it would have that one refused for ever (KAFKA-15591,
+// KAFKA-14312; Kafka 4.5 refuses it on partitions that were never written to). Where
+// somebody may have been forgotten any start is taken (KIP-360).
+func (s *State) CheckBegin(b Batch) error {
+	if b.ProducerID < 0 || b.FirstSequence == 0 || !s.whole {
+		return nil
+	}
+	if _, known := s.producers[b.ProducerID]; known {
+		return nil
+	}
+	return ErrOutOfOrderSequence
 }
 
 // inSequence says whether next follows last; numbers wrap after 2^31-1 to 0.
@@ -313,6 +331,7 @@ func (s *State) Open() []Txn { return slices.Clone(s.open) }
 // MIRROR_PID_RESET record asks; the log reaches to end.
 func (s *State) Reset(end types.Offset) {
 	s.Advance(end)
+	s.whole = false
 	for id, p := range s.producers {
 		if !p.txnOpen {
 			delete(s.producers, id)
@@ -330,7 +349,29 @@ func (s *State) Expire(now, after types.Millis) int {
 			n++
 		}
 	}
+	s.whole = s.whole && n == 0
 	return n
+}
+
+// Recall gives each producer of which the newest batch alone is remembered, as
+// after a snapshot, the batches before it that older remembers. older is the state
+// of the same log's end, replayed from somewhere lower.
+func (s *State) Recall(older *State) {
+	for id, p := range s.producers {
+		q := older.producers[id]
+		if p.n == 1 && q != nil && q.n > 1 && q.epoch == p.epoch && q.batches[q.n-1].lastOffset == p.batches[0].lastOffset {
+			p.n, p.batches = q.n, q.batches
+		}
+	}
+}
+
+// Newest is the latest time at which a known producer wrote; NoTimestamp if none is known.
+func (s *State) Newest() types.Millis {
+	at := types.NoTimestamp
+	for _, p := range s.producers {
+		at = max(at, p.lastTimestamp)
+	}
+	return at
 }
 
 // Producers lists what is known, by producer id.
@@ -373,7 +414,7 @@ func (s *State) Len() int { return len(s.producers) }
 
 // Clone copies the state.
 func (s *State) Clone() *State {
-	c := &State{producers: make(map[types.ProducerID]*producer, len(s.producers)), open: slices.Clone(s.open), ended: slices.Clone(s.ended), end: s.end}
+	c := &State{producers: make(map[types.ProducerID]*producer, len(s.producers)), open: slices.Clone(s.open), ended: slices.Clone(s.ended), end: s.end, whole: s.whole}
 	for id, p := range s.producers {
 		q := *p
 		c.producers[id] = &q
