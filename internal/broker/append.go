@@ -118,7 +118,7 @@ func (p *Partition) runAppend(op *appendOp) {
 			return
 		}
 	}
-	a := log.LeaderAppend{}
+	a := log.LeaderAppend{RefuseGaps: true}
 	if op.req.Origin == api.OriginCoordinator {
 		a.Origin = log.OriginCoordinator
 	}

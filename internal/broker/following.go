@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"tidemark/internal/assert"
@@ -210,6 +211,7 @@ func (p *Partition) cutTo(a follow.Answer, at types.Offset) error {
 		Cause: log.CauseDivergence, LeaderHighWatermark: a.Reply.HighWatermark,
 		Note: fmt.Sprintf("broker %d: epoch %d ends at %d", p.followed, d.Epoch, d.End),
 	})
+	p.tellCut(r, log.CauseDivergence, before) // also one that lacks room for its last steps: it isn't made twice
 	if err != nil {
 		return p.storageFault(err)
 	}
@@ -217,7 +219,6 @@ func (p *Partition) cutTo(a follow.Answer, at types.Offset) error {
 	// Invariant I-216: a divergence lowers marks or leaves them, never raises them (R13).
 	assert.That(after.HighWatermark <= before.HighWatermark && after.LogEnd <= before.LogEnd,
 		"I-216: %s: a cut at %d moved the marks from %d, %d to %d, %d", p.tp, at, before.HighWatermark, before.LogEnd, after.HighWatermark, after.LogEnd)
-	p.tellCut(r, log.CauseDivergence, before)
 	return nil
 }
 
@@ -226,10 +227,10 @@ func (p *Partition) restartAt(at types.Offset, why string) error {
 	p.endFlush()
 	before := p.log.View()
 	r, err := p.log.Restart(at, log.CutReason{Cause: log.CauseRestart, Note: why, LeaderHighWatermark: types.NoOffset})
+	p.tellCut(r, log.CauseRestart, before)
 	if err != nil {
 		return p.storageFault(err)
 	}
-	p.tellCut(r, log.CauseRestart, before)
 	return nil
 }
 
@@ -291,7 +292,7 @@ func (n peers) Peer(id types.BrokerID) (source.Broker, bool) {
 // addTLS gives the client's properties for TLS between brokers: the listener's own
 // certificate, and the authorities that clients must come from.
 func addTLS(props map[string]string, c *config.Broker) error {
-	if props["security.protocol"] != "SSL" {
+	if !strings.HasSuffix(props["security.protocol"], "SSL") {
 		return nil
 	}
 	if c.SSLTruststoreLocation != "" {
@@ -317,12 +318,16 @@ func (b *Broker) startFollowing() error {
 	if err := addTLS(props, c); err != nil {
 		return err
 	}
+	mayDial := b.addLogIn(props)
 	// The client asks no bootstrap address: every broker comes from the metadata.
 	cfg, err := source.NewConfig([]string{"127.0.0.1:1"}, props)
 	if err != nil {
 		return errors.Join(fmt.Errorf("connections between brokers on listener %s", b.interBroker), err)
 	}
 	cfg.Dial = b.opts.DialPeer
+	if !mayDial {
+		cfg.Dial = b.refuseToDial
+	}
 	cfg.RequestTimeout = time.Duration(c.Replica.SocketTimeoutMs) * time.Millisecond
 	limits := source.FetchLimits{
 		MaxWait: time.Duration(c.Replica.FetchWaitMaxMs) * time.Millisecond, MinBytes: c.Replica.FetchMinBytes, MaxBytes: c.Replica.FetchResponseMaxBytes,

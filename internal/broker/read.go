@@ -39,6 +39,9 @@ func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadRe
 		if s.err != nil {
 			return wire.ErrOffsetOutOfRange // what a follower lacks proves nothing
 		}
+		if req.Replica != types.NoBroker {
+			p.env.metrics.Replication.Diverged.Inc()
+		}
 		out.HasDiverging = true
 		out.Diverging = api.EpochEnd{Epoch: a.Diverging.Epoch, End: a.Diverging.End}
 		return nil

@@ -188,8 +188,10 @@ func (c ErrCode) String() string {
 }
 
 // CodeOf gives the code for an answer: None for nil, the code inside an *Error
-// or ErrCode however wrapped, REQUEST_TIMED_OUT for a context's deadline, and
-// UNKNOWN_SERVER_ERROR for everything else.
+// or ErrCode however wrapped, REQUEST_TIMED_OUT for a context that has ended (by
+// its deadline, or because the client or the node goes: what was begun may be done
+// or not, which is what clients take that code for), and UNKNOWN_SERVER_ERROR for
+// everything else.
 func CodeOf(err error) ErrCode {
 	if err == nil {
 		return None
@@ -200,7 +202,7 @@ func CodeOf(err error) ErrCode {
 	if c, ok := errors.AsType[ErrCode](err); ok {
 		return c
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return ErrRequestTimedOut
 	}
 	return ErrUnknownServerError

@@ -193,6 +193,7 @@ func TestCodeOf(t *testing.T) {
 	f(Errorf(ErrInvalidConfig, "no such config %q", "x"), ErrInvalidConfig, `no such config "x"`)
 	f(fmt.Errorf("alter: %w", Errorf(ErrInvalidConfig, "bad")), ErrInvalidConfig, "bad")
 	f(context.DeadlineExceeded, ErrRequestTimedOut, "")
+	f(fmt.Errorf("append: %w", context.Canceled), ErrRequestTimedOut, "")
 	f(errors.New("/var/secret is gone"), ErrUnknownServerError, "")
 	if !errors.Is(Errorf(ErrInvalidConfig, "x"), ErrInvalidConfig) {
 		t.Error("an Error isn't its code")

@@ -89,11 +89,11 @@ func recordErrors(res AppendResult, err error) []RecordError {
 	return list
 }
 
-// failed counts an error for a partition, and logs it if it isn't one that
-// clients are meant to see.
+// failed counts an error for a partition, unless the client has gone and nobody
+// gets it, and logs it if it isn't one that clients are meant to see.
 func (c *Call) failed(key wire.Key, err error) wire.ErrCode {
 	code := CodeOf(err)
-	if c.Metrics != nil {
+	if c.Metrics != nil && c.Ctx.Err() == nil {
 		c.Metrics.Failed(key, code)
 	}
 	if code == wire.ErrUnknownServerError {

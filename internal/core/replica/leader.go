@@ -360,7 +360,7 @@ func (l *Leader) proposeJoin(id types.BrokerID) *ISRChange {
 	switch {
 	case l.pending != nil, l.isCommitted(id), p.provedIn != l.epoch, p.logEnd < reach:
 		return nil
-	case known && (view.Barred || view.Epoch != in && in >= 0):
+	case known && (view.Barred || view.Epoch != in): // a fetch that names no registration proves nothing for one
 		return nil
 	}
 	m := meta.ISRMember{ID: id, BrokerEpoch: in}

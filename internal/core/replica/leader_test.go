@@ -75,6 +75,10 @@ func TestJoinCarriesTheBrokerEpoch(t *testing.T) {
 	l := &Leader{}
 	l.Lead(1, LeaderState{Revision: 5, LeaderEpoch: 4, Replicas: []types.BrokerID{1, 2}, ISR: members([]types.BrokerID{1}), MinISR: 1, LogEnd: 10, LagMax: 1000})
 	l.SetBroker(2, BrokerView{Epoch: 33})
+	// A follower whose registration has lapsed names none: an entry of it would be refused, over and over.
+	if _, change, _ := l.Fetched(FollowerFetch{Replica: 2, BrokerEpoch: types.NoBrokerEpoch, Offset: 10, LeaderEpoch: 4}); change != nil || l.Join(0) != nil {
+		t.Errorf("a fetch without a broker epoch proposes %+v", change)
+	}
 	_, change, _ := l.Fetched(FollowerFetch{Replica: 2, BrokerEpoch: 33, Offset: 10, LeaderEpoch: 4})
 	if change == nil || change.ISR[1] != (meta.ISRMember{ID: 2, BrokerEpoch: 33}) {
 		t.Fatalf("got %+v", change)
