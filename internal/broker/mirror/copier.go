@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"bytes"
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +37,10 @@ type copier struct {
 	// when it left one, in wall clock ms: until then the source was seen unchanged.
 	attached atomic.Pointer[fetcher]
 	sighted  atomic.Int64
+	// sights are what answers said of the source's high watermark, over time; joined
+	// is since when the partition is in the session of attached, in wall clock ms.
+	sights sights
+	joined atomic.Int64
 	// gone counts the looks at the source in a row that did not show the topic; the look-up's alone.
 	gone int
 
@@ -97,6 +100,15 @@ func (c *copier) sightedAt() types.Millis {
 	return types.Millis(at)
 }
 
+// noteStill takes what the session's last answer said of the partition by leaving it out.
+func (c *copier) noteStill() {
+	if f := c.attached.Load(); f != nil {
+		if sent := f.answeredTo.Load(); sent > c.joined.Load() {
+			c.sights.still(types.Millis(sent))
+		}
+	}
+}
+
 // missingMs is the age of the oldest record that the source was seen to have
 // beyond end, 0 if there is none or that is not known.
 func (c *copier) missingMs(end types.Offset) types.Millis {
@@ -130,7 +142,7 @@ type parsedCheckpoint struct {
 }
 
 func newCopier(r *run, id meta.PartitionID, part Partition) *copier {
-	return &copier{run: r, id: id, tp: part.Name(), part: part}
+	return &copier{run: r, id: id, tp: part.Name(), part: part, rules: r.m.o.Rules}
 }
 
 // show has the machine look at the record again.
@@ -172,7 +184,7 @@ type stepped struct {
 // stepOnShard applies an event and carries the log effects out.
 func (c *copier) stepOnShard(ev core.Event, data []byte) (stepped, error) {
 	var st stepped
-	err := c.part.Do(context.Background(), func(o Owned) error {
+	err := c.part.Do(c.run.alone(), func(o Owned) error {
 		st.out = c.onShard(o, ev, data)
 		c.seq++
 		st.seq, st.lower, st.lowerTo = c.seq, c.lower, c.lowerTo
@@ -193,7 +205,7 @@ func (c *copier) followCut(end types.Offset) {
 
 // cutFollowed lets clients read again after a cut that the group offsets have followed.
 func (c *copier) cutFollowed() {
-	_ = c.part.Do(context.Background(), func(o Owned) error { // a partition that is gone needs no release
+	_ = c.part.Do(c.run.alone(), func(o Owned) error { // a partition that is gone needs no release
 		c.lowering = false
 		c.release(o)
 		return nil

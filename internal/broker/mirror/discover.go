@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"tidemark/internal/broker/ids"
+	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -30,10 +29,7 @@ func (r *run) discover() {
 	for r.ctx.Err() == nil {
 		s := r.settings.Load()
 		if !r.isRunning() {
-			select {
-			case <-r.woken:
-			case <-r.ctx.Done():
-			}
+			_, _ = clock.Wait(r.ctx, clock.Forever, r.woken) // the loop looks at the context
 			continue
 		}
 		m, err := r.refresh(r.ctx)
@@ -46,8 +42,8 @@ func (r *run) discover() {
 		fails = 0
 		topics := r.takeTopics(r.ctx, m)
 		r.refreshed(m)
-		if time.Since(configsAt) >= millis(s.ConfigSyncMs) {
-			configsAt = time.Now()
+		if clock.Since(r.ctx, configsAt) >= millis(s.ConfigSyncMs) {
+			configsAt = clock.Now(r.ctx)
 			r.syncConfigs(r.ctx, topics)
 		}
 		r.tick()
@@ -57,13 +53,7 @@ func (r *run) discover() {
 
 // waitRefresh waits for the next look; a change of the record ends the wait.
 func (r *run) waitRefresh(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-r.woken:
-	case <-r.ctx.Done():
-	}
+	_, _ = clock.Wait(r.ctx, d, r.woken) // the loop looks at the context
 }
 
 // refresh asks for the source's metadata and makes sure who answers (R26).
@@ -182,27 +172,22 @@ func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
 	}
 	configs, loops := r.sourceConfigs(ctx, missing), r.loops(ctx, fresh)
 	var mu sync.Mutex
-	var names, faults []string // guarded by mu
-	var work errgroup.Group
-	work.SetLimit(createsAtOnce)
-	for _, t := range found {
-		work.Go(func() error {
-			mine, err := false, loops[t.Name]
-			if err == nil {
-				mine, err = r.takeTopic(ctx, t, configs[t.Name])
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				faults = append(faults, fmt.Sprintf("%s: %v", t.Name, err))
-			}
-			if mine {
-				names = append(names, t.Name)
-			}
-			return nil
-		})
-	}
-	_ = work.Wait() // the errors are in faults
+	var names, faults []string                                   // guarded by mu
+	_ = clock.Each(ctx, len(found), createsAtOnce, func(i int) { // what was not begun is looked at again
+		t := found[i]
+		mine, err := false, loops[t.Name]
+		if err == nil {
+			mine, err = r.takeTopic(ctx, t, configs[t.Name])
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v", t.Name, err))
+		}
+		if mine {
+			names = append(names, t.Name)
+		}
+	})
 	slices.Sort(names)
 	if len(faults) == 0 {
 		r.health.ok(syncTopics)

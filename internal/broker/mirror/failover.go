@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/ids"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -20,30 +21,46 @@ import (
 // named, writable here (R23). It asks the source nothing. The same call again
 // finishes what an earlier one could not, and changes nothing else.
 func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (Status, error) {
-	began := time.Now()
-	image := m.o.Node.Image()
-	e, ok := image.Mirror(name)
-	switch {
-	case !ok:
-		return Status{}, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
-	case e.Record.Want == meta.WantCreated:
-		return Status{}, fmt.Errorf("mirror %s was never started: %w; there is nothing to fail over", name, ErrState)
+	if err := m.mayFailOver(name, topics); err != nil {
+		return Status{}, err
 	}
-	for _, t := range topics {
-		if !isMirrored(image, name, t) {
-			return Status{}, fmt.Errorf("mirror %s does not mirror a topic %s: %w", name, t, ErrSpec)
-		}
-	}
-	if len(topics) == 0 {
+	if e, _ := m.o.Node.Image().Mirror(name); len(topics) == 0 || e != nil && e.Record.Cut != nil {
 		err := m.update(ctx, name, func(rec *meta.MirrorRecord) error {
-			rec.Want = meta.WantStopped
+			rec.Cut = nil // of a consistent failover that could not be finished: this one takes what is there
+			if len(topics) == 0 {
+				rec.Want = meta.WantStopped
+			}
 			return nil
 		})
 		if err != nil {
 			return Status{}, err
 		}
 	}
-	faults, err := m.promoteEverywhere(ctx, name, topics)
+	return m.failover(ctx, name, topics, "")
+}
+
+// mayFailOver refuses a failover of what is no mirror at work.
+func (m *Mirrors) mayFailOver(name string, topics []string) error {
+	image := m.o.Node.Image()
+	e, ok := image.Mirror(name)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+	case e.Record.Want == meta.WantCreated:
+		return fmt.Errorf("mirror %s was never started: %w; there is nothing to fail over", name, ErrState)
+	}
+	for _, t := range topics {
+		if !isMirrored(image, name, t) {
+			return fmt.Errorf("mirror %s does not mirror a topic %s: %w", name, t, ErrSpec)
+		}
+	}
+	return nil
+}
+
+// failover promotes what was ordered, at the cut named if one is.
+func (m *Mirrors) failover(ctx context.Context, name string, topics []string, cut string) (Status, error) {
+	began := clock.Now(ctx)
+	faults, err := m.promoteEverywhere(ctx, name, topics, cut)
 	if err != nil {
 		return Status{}, err
 	}
@@ -59,7 +76,7 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 		}
 	}
 	st.Loss = sumLoss(st.Partitions)
-	st.Message = failoverMessage(e.Record, st.Partitions, time.Since(began))
+	st.Message = failoverMessage(name, st.Partitions, clock.Since(ctx, began))
 	m.log.Info("failed over", "mirror", name, "partitions", len(st.Partitions), "incomplete", len(faults), "says", strings.Join(st.Message, " "))
 	return st, nil
 }
@@ -70,10 +87,10 @@ const failoverPatience = 30 * time.Second
 
 // promoteEverywhere has each partition's leader promote it, wherever it is, and
 // says why for those that aren't writable afterwards.
-func (m *Mirrors) promoteEverywhere(ctx context.Context, name string, topics []string) (map[types.TopicPartition]string, error) {
-	until := time.Now().Add(failoverPatience)
+func (m *Mirrors) promoteEverywhere(ctx context.Context, name string, topics []string, cut string) (map[types.TopicPartition]string, error) {
+	until := clock.Now(ctx).Add(failoverPatience)
 	for n := 1; ; n++ {
-		list, err := m.everywhere(ctx, partPromote, part{Mirror: name, Topics: topics}, peerPatience)
+		list, err := m.everywhere(ctx, partPromote, part{Mirror: name, Topics: topics, CutID: cut}, peerPatience)
 		faults := map[types.TopicPartition]string{}
 		for _, o := range list {
 			if o.Reason != "" {
@@ -87,7 +104,7 @@ func (m *Mirrors) promoteEverywhere(ctx context.Context, name string, topics []s
 			}
 		}
 		switch {
-		case len(left) == 0, time.Now().After(until):
+		case len(left) == 0, clock.Now(ctx).After(until):
 			return faults, nil
 		case err != nil && len(list) == 0:
 			return faults, err
@@ -118,6 +135,11 @@ func (m *Mirrors) promoteHere(ctx context.Context, p part) ([]outcome, error) {
 	if r == nil {
 		return nil, fmt.Errorf("mirror %s is not at work on this node yet: %w; try again", p.Mirror, ErrState)
 	}
+	if p.CutID != "" {
+		if err := m.awaitCut(ctx, p.Mirror, p.CutID); err != nil {
+			return nil, err
+		}
+	}
 	faults, err := r.promote(ctx, p.Topics)
 	list := make([]outcome, 0, len(faults))
 	for tp, why := range faults {
@@ -130,7 +152,7 @@ func (m *Mirrors) promoteHere(ctx context.Context, p part) ([]outcome, error) {
 const runPatience = 5 * time.Second
 
 func (m *Mirrors) awaitRun(ctx context.Context, name string) *run {
-	ctx, cancel := context.WithTimeout(ctx, runPatience)
+	ctx, cancel := clock.WithTimeout(ctx, runPatience)
 	defer cancel()
 	for {
 		if r := m.run(name); r != nil || !pause(ctx, 10*time.Millisecond) {
@@ -173,9 +195,14 @@ const promotionTries = 20
 // promote promotes the mirror's partitions that are led here, all at once, and
 // says why for those that aren't writable afterwards.
 func (r *run) promote(ctx context.Context, topics []string) (map[types.TopicPartition]string, error) {
-	r.promoting.Lock()
-	defer r.promoting.Unlock()
+	if _, err := clock.Wait(ctx, clock.Forever, r.promoting); err != nil {
+		return nil, err
+	}
+	defer func() { r.promoting <- struct{}{} }()
 	todo := r.unpromoted(topics)
+	if err := r.followCut(ctx); err != nil {
+		return nil, err
+	}
 	faults := map[types.TopicPartition]string{}
 	for try := 1; len(todo) > 0; try++ {
 		var err error
@@ -237,9 +264,9 @@ func (r *run) promoteOnce(ctx context.Context, todo []promoting, faults map[type
 	errs := make([]error, len(todo))
 	var work sync.WaitGroup
 	for i := range todo {
-		work.Go(func() { changes[i], errs[i] = r.preparePromotion(ctx, &todo[i]) })
+		clock.Go(ctx, &work, func() { changes[i], errs[i] = r.preparePromotion(ctx, &todo[i]) })
 	}
-	work.Wait()
+	clock.Join(ctx, &work)
 	var again []promoting
 	var list []*awaited
 	var of []promoting
@@ -264,18 +291,15 @@ func (r *run) promoteOnce(ctx context.Context, todo []promoting, faults map[type
 	}
 	r.m.writer.put(put...)
 	for i, c := range list {
-		select {
-		case applied := <-c.outcome:
-			if applied {
-				r.m.o.Metrics.Mirror.Promotions.WithLabelValues(r.name).Inc()
-				r.drop(of[i].id)
-			} else {
-				again = append(again, of[i])
-			}
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-r.m.ctx.Done():
-			return nil, errors.New("the node is shutting down")
+		applied, err := r.m.await(ctx, c)
+		switch {
+		case err != nil:
+			return nil, err
+		case applied:
+			r.m.o.Metrics.Mirror.Promotions.WithLabelValues(r.name).Inc()
+			r.drop(of[i].id)
+		default:
+			again = append(again, of[i])
 		}
 	}
 	return again, nil
@@ -301,7 +325,8 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 	}
 	var out *awaited
 	err := p.part.Do(ctx, func(o Owned) error {
-		done, rev, err := c.promote(o, core.PromoteRequest{TimelineID: ids.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now()})
+		req := core.PromoteRequest{TimelineID: ids.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now(), At: r.cutFor(o, p.id)}
+		done, rev, err := c.promote(o, req)
 		if err != nil || done.Outcome == core.AlreadyPromoted {
 			return err
 		}
@@ -323,15 +348,20 @@ func (c *copier) promote(o Owned, req core.PromoteRequest) (core.Promotion, meta
 	}
 	c.holding = false
 	own := c.own(o)
-	if c.machine != nil {
-		facts := c.machine.Facts()
-		facts.SeenAt = max(facts.SeenAt, c.sightedAt())
-		req.Facts, req.MissingMs = &facts, c.missingMs(own.LogEnd)
-	}
+	c.addFacts(&req, own.LogEnd)
 	o.Hold(false)
 	req.Own = &own
 	done, err := core.Promote(rec, req)
 	return done, rev, err
+}
+
+// addFacts adds what was last seen of the source; end is the log's.
+func (c *copier) addFacts(req *core.PromoteRequest, end types.Offset) {
+	if c.machine != nil {
+		facts := c.machine.Facts()
+		facts.SeenAt = max(facts.SeenAt, c.sightedAt())
+		req.Facts, req.MissingMs = &facts, c.missingMs(end)
+	}
 }
 
 // servingPatience is how long a failover waits until promoted partitions answer clients.
@@ -340,7 +370,7 @@ const servingPatience = 30 * time.Second
 // afterPromotion waits until the promoted partitions answer clients, and brings
 // the groups' offsets in line with their logs. The caller holds promoting.
 func (r *run) afterPromotion(ctx context.Context, topics []string, faults map[types.TopicPartition]string) error {
-	ctx, cancel := context.WithTimeout(ctx, servingPatience)
+	ctx, cancel := clock.WithTimeout(ctx, servingPatience)
 	defer cancel()
 	ends, epochs := map[types.TopicPartition]types.Offset{}, map[types.TopicPartition]types.LeaderEpoch{}
 	image := r.m.o.Node.Image()
@@ -367,7 +397,8 @@ func (r *run) afterPromotion(ctx context.Context, topics []string, faults map[ty
 	if err := r.groups.atFailover(ctx, ends); err != nil {
 		r.noteFault(syncGroups, err)
 	}
-	for tp, end := range ends {
+	for _, tp := range inOrder(ends, itself) {
+		end := ends[tp]
 		if at, told := r.told[tp]; faults[tp] == "" && (!told || at != epochs[tp]) {
 			r.told[tp] = epochs[tp]
 			r.m.events.add(r.m.log, Event{
@@ -396,7 +427,7 @@ func awaitServing(ctx context.Context, part Partition, epoch types.LeaderEpoch) 
 }
 
 // failoverMessage says in words what a failover may have left behind.
-func failoverMessage(rec *meta.MirrorRecord, list []PartitionStatus, took time.Duration) []string {
+func failoverMessage(mirror string, list []PartitionStatus, took time.Duration) []string {
 	var promoted, undone int
 	var lines []string
 	for _, p := range list {
@@ -413,9 +444,9 @@ func failoverMessage(rec *meta.MirrorRecord, list []PartitionStatus, took time.D
 	}
 	const shown = 50
 	if len(lines) > shown {
-		lines = append(lines[:shown], fmt.Sprintf("… and %d more partitions; mirror status %s shows all", len(lines)-shown, rec.Name))
+		lines = append(lines[:shown], fmt.Sprintf("… and %d more partitions; mirror status %s shows all", len(lines)-shown, mirror))
 	}
-	head := fmt.Sprintf("mirror %s: %d partitions are writable after %d ms", rec.Name, promoted, took.Milliseconds())
+	head := fmt.Sprintf("mirror %s: %d partitions are writable after %d ms", mirror, promoted, took.Milliseconds())
 	if undone > 0 {
 		head += fmt.Sprintf(", %d are not", undone)
 	}
@@ -426,7 +457,7 @@ func failoverMessage(rec *meta.MirrorRecord, list []PartitionStatus, took time.D
 	return append([]string{head}, lines...)
 }
 
-func clock(at types.Millis) string {
+func utc(at types.Millis) string {
 	if at <= 0 {
 		return "never"
 	}

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"tidemark/internal/batch"
+	"tidemark/internal/clock"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
@@ -36,12 +38,16 @@ type fetcher struct {
 	wake    chan struct{}
 
 	seenAt atomic.Int64 // wall clock in ms of the last good answer
+	// answeredTo is when the request was sent to which that answer came; it is
+	// set once the answer's marks are with the copiers.
+	answeredTo atomic.Int64
 
 	// The rest belongs to the loop.
 
-	session *source.Session
+	session Session
 	wants   map[types.TopicPartition]*want
 	fails   int // fetches in a row that came to nothing
+	sent    types.Millis
 }
 
 // want is what one copier asks for; with remove set it asks for nothing any more.
@@ -117,12 +123,12 @@ func (r *run) fetcher(key fetcherKey) *fetcher {
 		f = &fetcher{run: r, key: key, pending: map[*copier]*want{}, wake: make(chan struct{}, 1), wants: map[types.TopicPartition]*want{}}
 		f.session = f.newSession()
 		r.fetchers[key] = f
-		r.work.Go(f.loop)
+		clock.Go(r.ctx, &r.work, f.loop)
 	}
 	return f
 }
 
-func (f *fetcher) newSession() *source.Session {
+func (f *fetcher) newSession() Session {
 	budget := source.NewBudget(f.run.settings.Load().MaxInflightBytes)
 	return f.run.client.NewSession(f.key.broker, source.SessionOptions{Budget: budget, Lane: f.key.lane})
 }
@@ -144,10 +150,7 @@ func (f *fetcher) loop() {
 	for f.run.ctx.Err() == nil {
 		f.apply()
 		if len(f.wants) == 0 {
-			select {
-			case <-f.wake:
-			case <-f.run.ctx.Done():
-			}
+			_, _ = clock.Wait(f.run.ctx, clock.Forever, f.wake) // the loop looks at the context
 			continue
 		}
 		f.round()
@@ -160,7 +163,8 @@ func (f *fetcher) apply() {
 	pending := f.pending
 	f.pending = map[*copier]*want{}
 	f.mu.Unlock()
-	for c, w := range pending {
+	for _, c := range inOrder(pending, func(c *copier) types.TopicPartition { return c.tp }) {
+		w := pending[c]
 		old := f.wants[c.tp]
 		if old != nil && old.c == c && old.seq > w.seq {
 			continue
@@ -176,8 +180,8 @@ func (f *fetcher) apply() {
 			f.join(c.tp, w)
 		}
 	}
-	for tp, w := range f.wants {
-		if w.answered {
+	for _, tp := range inOrder(f.wants, itself) {
+		if f.wants[tp].answered {
 			f.leave(tp)
 		}
 	}
@@ -212,6 +216,7 @@ func (f *fetcher) join(tp types.TopicPartition, w *want) {
 		p.MaxBytes = peekBytes
 	}
 	f.wants[tp] = w
+	w.c.joined.Store(int64(f.run.m.o.Node.Now()))
 	w.c.attached.Store(f)
 	f.session.Set(p)
 }
@@ -221,6 +226,7 @@ func (f *fetcher) round() {
 	if !f.run.throttle.wait(f.run.ctx) {
 		return
 	}
+	f.sent = f.run.m.o.Node.Now()
 	a, err := f.session.Fetch(f.run.ctx, f.limits())
 	if err != nil {
 		f.failed(err)
@@ -261,7 +267,8 @@ func (f *fetcher) failed(err error) {
 	}
 	f.fails++
 	f.run.health.failed(f.healthName(), err)
-	for tp, w := range f.wants {
+	for _, tp := range inOrder(f.wants, itself) {
+		w := f.wants[tp]
 		f.detach(w)
 		w.c.send(failure(w.fetch.Ticket, err))
 		f.session.Remove(tp)
@@ -274,8 +281,14 @@ func (f *fetcher) failed(err error) {
 
 // deliver hands an answer's partitions to their shards, all at once.
 func (f *fetcher) deliver(a *source.FetchAnswer) {
-	var pending sync.WaitGroup
-	var left atomic.Int64
+	var left atomic.Int64 // answers that aren't worked on, and one for this loop
+	done := make(chan struct{})
+	worked := func() {
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+	}
+	left.Add(1)
 	for i := range a.Partitions {
 		p := &a.Partitions[i]
 		w := f.wants[p.TopicPartition]
@@ -286,33 +299,31 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 			continue
 		}
 		w.answered = true
+		if p.Code == 0 && p.Err == nil && p.Diverging == nil {
+			w.c.sights.saw(f.sent, f.run.m.o.Node.Now(), p.HighWatermark)
+		}
 		a.Retain()
-		pending.Add(1)
 		left.Add(1)
-		f.run.work.Go(func() {
-			defer pending.Done()
-			defer left.Add(-1)
+		clock.Go(f.run.ctx, &f.run.work, func() {
+			defer worked()
 			defer a.Release()
 			f.answer(w, p, a.Version)
 		})
 	}
+	f.answeredTo.Store(int64(f.sent))
 	a.Release()
-	done := make(chan struct{})
-	f.run.work.Go(func() { pending.Wait(); close(done) })
-	awaitShards(done, left.Load)
+	worked()
+	awaitShards(f.run.ctx, done, left.Load)
 }
 
 // awaitShards waits until done, or until the shards got on with none of what is
 // left for slowShard, or until their time for all of it is over.
-func awaitShards(done <-chan struct{}, left func() int64) {
-	tick := time.NewTicker(slowShard)
-	defer tick.Stop()
+func awaitShards(ctx context.Context, done <-chan struct{}, left func() int64) {
+	ctx = context.WithoutCancel(ctx)
 	before := left()
 	for ticks := 1 + before/answersInSlow; ticks > 0; ticks-- {
-		select {
-		case <-done:
+		if ended, err := clock.Wait(ctx, slowShard, done); ended || err != nil {
 			return
-		case <-tick.C:
 		}
 		now := left()
 		if now >= before {

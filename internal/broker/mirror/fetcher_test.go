@@ -33,7 +33,7 @@ func TestAwaitShards(t *testing.T) {
 				if c.stuck == 0 {
 					time.AfterFunc(time.Duration(c.answers)*c.each, func() { close(done) })
 				}
-				awaitShards(done, left)
+				awaitShards(t.Context(), done, left)
 				if took := time.Since(begin); took < c.from || took > c.to {
 					t.Errorf("waited %v, want between %v and %v", took, c.from, c.to)
 				}

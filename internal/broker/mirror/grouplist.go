@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 )
 
@@ -79,7 +80,7 @@ func (g *groupSync) list(ctx context.Context) []GroupSync {
 		if err != nil && s.err == "" {
 			s.err = err.Error()
 		}
-		out = append(out, describeGroup(name, s, here, notes, time.Now())...)
+		out = append(out, describeGroup(name, s, here, notes, clock.Now(g.run.ctx))...)
 	}
 	return out
 }

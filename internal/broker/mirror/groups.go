@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
 	"tidemark/internal/wire"
@@ -91,8 +92,9 @@ func (g *groupSync) sync(ctx context.Context) error {
 	g.forgetOthers(names)
 	var faults []string
 	for chunk := range slices.Chunk(names, groupsPerRound) {
-		for name, offsets := range g.run.client.GroupOffsets(ctx, chunk) {
-			if err := g.take(ctx, name, offsets); err != nil {
+		fetched := g.run.client.GroupOffsets(ctx, chunk)
+		for _, name := range slices.Sorted(maps.Keys(fetched)) {
+			if err := g.take(ctx, name, fetched[name]); err != nil {
 				faults = append(faults, fmt.Sprintf("group %s: %v", name, err))
 			}
 		}
@@ -128,7 +130,7 @@ func (g *groupSync) take(ctx context.Context, name string, at source.GroupOffset
 	s := g.groups[name]
 	current := s != nil && s.written && len(s.pending) == 0 && maps.Equal(s.source, at.Offsets)
 	if current {
-		s.at, s.err = time.Now(), ""
+		s.at, s.err = clock.Now(g.run.ctx), ""
 	}
 	g.mu.Unlock()
 	if current || len(at.Offsets) == 0 {
@@ -141,7 +143,8 @@ func (g *groupSync) take(ctx context.Context, name string, at source.GroupOffset
 func (g *groupSync) write(ctx context.Context, name string, offsets map[types.TopicPartition]source.CommittedOffset, clampTo func(types.TopicPartition) (types.Offset, bool)) error {
 	list := make([]coordinator.OffsetAndMeta, 0, len(offsets))
 	var clamped []Event
-	for tp, o := range offsets {
+	for _, tp := range inOrder(offsets, itself) {
+		o := offsets[tp]
 		m := coordinator.OffsetAndMeta{TopicPartition: tp, Offset: o.Offset, LeaderEpoch: o.Epoch, Metadata: o.Metadata}
 		if clampTo != nil {
 			end, ok := clampTo(tp)
@@ -172,7 +175,7 @@ func (g *groupSync) write(ctx context.Context, name string, offsets map[types.To
 		s.elsewhere = elsewhere
 		s.source, s.written, s.hasMembers, s.err = offsets, err == nil && !elsewhere, res.HasMembers, ""
 		if s.written {
-			s.at = time.Now()
+			s.at = clock.Now(g.run.ctx)
 		}
 		s.pending = map[types.TopicPartition]bool{}
 		if err != nil {
@@ -259,8 +262,8 @@ func (g *groupSync) tellLowered(list []coordinator.Lowered) {
 // beyond them, and what waited for data is written as far as the data goes.
 func (g *groupSync) atFailover(ctx context.Context, ends map[types.TopicPartition]types.Offset) error {
 	cuts := make([]coordinator.Cut, 0, len(ends))
-	for tp, end := range ends {
-		cuts = append(cuts, coordinator.Cut{TopicPartition: tp, Offset: end})
+	for _, tp := range inOrder(ends, itself) {
+		cuts = append(cuts, coordinator.Cut{TopicPartition: tp, Offset: ends[tp]})
 	}
 	lowered, err := g.run.m.o.Groups.ClampAll(ctx, cuts)
 	g.tellLowered(lowered)
@@ -276,8 +279,8 @@ func (g *groupSync) atFailover(ctx context.Context, ends map[types.TopicPartitio
 	}
 	g.mu.Unlock()
 	var faults []error
-	for name, offsets := range waiting {
-		faults = append(faults, g.write(ctx, name, offsets, func(tp types.TopicPartition) (types.Offset, bool) {
+	for _, name := range slices.Sorted(maps.Keys(waiting)) {
+		faults = append(faults, g.write(ctx, name, waiting[name], func(tp types.TopicPartition) (types.Offset, bool) {
 			end, ok := ends[tp]
 			return end, ok
 		}))

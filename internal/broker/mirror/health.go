@@ -1,11 +1,13 @@
 package mirror
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 )
 
@@ -15,10 +17,13 @@ const (
 	syncTopics   = "topics"
 	syncConfigs  = "configs"
 	syncGroups   = "groups"
+	syncACLs     = "acls"
+	syncScram    = "scram"
 )
 
 // healthBook keeps, for each sync, when it last went well and what went wrong since.
 type healthBook struct {
+	ctx   context.Context // for its clock
 	mu    sync.Mutex
 	syncs map[string]*health // guarded by mu
 }
@@ -26,9 +31,13 @@ type healthBook struct {
 type health struct {
 	ok  time.Time
 	err string
+	// detail says what the last round found.
+	detail string
 }
 
-func newHealthBook() *healthBook { return &healthBook{syncs: map[string]*health{}} }
+func newHealthBook(ctx context.Context) *healthBook {
+	return &healthBook{ctx: ctx, syncs: map[string]*health{}}
+}
 
 func (b *healthBook) get(name string) *health {
 	h := b.syncs[name]
@@ -45,7 +54,7 @@ func (b *healthBook) ok(name string) bool {
 	defer b.mu.Unlock()
 	h := b.get(name)
 	ended := h.err != ""
-	h.ok, h.err = time.Now(), ""
+	h.ok, h.err = clock.Now(b.ctx), ""
 	return ended
 }
 
@@ -58,6 +67,13 @@ func (b *healthBook) failed(name string, err error) bool {
 	isNew := h.err != text
 	h.err = text
 	return isNew
+}
+
+// say notes what a round found.
+func (b *healthBook) say(name, detail string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.get(name).detail = detail
 }
 
 // last gives the present error of a sync and whether it ever went well.
@@ -74,9 +90,9 @@ func (b *healthBook) list() []SyncHealth {
 	defer b.mu.Unlock()
 	out := []SyncHealth{}
 	for name, h := range b.syncs {
-		s := SyncHealth{Name: name, AgeMs: -1, Error: h.err}
+		s := SyncHealth{Name: name, AgeMs: -1, Error: h.err, Detail: h.detail}
 		if !h.ok.IsZero() {
-			s.LastSuccess, s.AgeMs = types.Millis(h.ok.UnixMilli()), time.Since(h.ok).Milliseconds()
+			s.LastSuccess, s.AgeMs = types.Millis(h.ok.UnixMilli()), clock.Since(b.ctx, h.ok).Milliseconds()
 		}
 		out = append(out, s)
 	}

@@ -3,6 +3,8 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -13,7 +15,7 @@ import (
 
 // lineages asks a leader of the look what Kafka doesn't say of the partitions;
 // nil for a source that isn't Tidemark.
-func lineages(ctx context.Context, client *source.Client, broker types.BrokerID, list []*looked) (map[types.TopicPartition]source.Lineage, error) {
+func lineages(ctx context.Context, client Source, broker types.BrokerID, list []*looked) (map[types.TopicPartition]source.Lineage, error) {
 	queries := make([]source.LineageQuery, len(list))
 	for i, k := range list {
 		queries[i] = source.LineageQuery{TopicPartition: k.c.tp, TopicID: k.leader.topic}
@@ -59,7 +61,8 @@ func (r *run) loops(ctx context.Context, topics []*source.Topic) map[string]erro
 		}
 	}
 	out := map[string]error{}
-	for broker, queries := range byLeader {
+	for _, broker := range slices.Sorted(maps.Keys(byLeader)) {
+		queries := byLeader[broker]
 		told, _ := client.Lineage(ctx, broker, queries) // without an answer nothing is known
 		for _, q := range queries {
 			rec := meta.PartitionRecord{Mirror: core.NewMirrored(r.name, "")}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
@@ -17,14 +19,14 @@ import (
 // looks is what a verb has seen of its source: one look for many partitions,
 // with what is needed to ask on.
 type looks struct {
-	client *source.Client
+	client Source
 	at     map[types.TopicPartition]*looked
 	faults map[types.TopicPartition]error
 }
 
 // clientOf gives a client of its own to a mirror's source, which done closes: the
 // run's ends its connections when it learns which cluster they lead to.
-func (m *Mirrors) clientOf(rec *meta.MirrorRecord) (client *source.Client, done func(), err error) {
+func (m *Mirrors) clientOf(rec *meta.MirrorRecord) (client Source, done func(), err error) {
 	s, err := settingsOf(m.o.Config.Mirror, rec.Settings)
 	if err != nil {
 		return nil, nil, err
@@ -33,12 +35,12 @@ func (m *Mirrors) clientOf(rec *meta.MirrorRecord) (client *source.Client, done 
 	if err != nil {
 		return nil, nil, err
 	}
-	client = source.Open(cfg, source.Options{Logger: m.log, SoftwareVersion: m.o.Version, ClusterID: rec.SourceClusterID})
+	client = m.connect(cfg, rec.SourceClusterID)
 	return client, client.Close, nil
 }
 
 // lookAll looks at the source's partitions, as a copier's look-up does (R18).
-func lookAll(ctx context.Context, client *source.Client, md *source.Metadata, list []led) *looks {
+func lookAll(ctx context.Context, client Source, md *source.Metadata, list []led) *looks {
 	topics := make(map[string]*source.Topic, len(md.Topics))
 	for i := range md.Topics {
 		topics[md.Topics[i].Name] = &md.Topics[i]
@@ -54,8 +56,8 @@ func lookAll(ctx context.Context, client *source.Client, md *source.Metadata, li
 		k.source.ClusterID = md.ClusterID
 		byLeader[k.leader.broker] = append(byLeader[k.leader.broker], k)
 	}
-	for broker, of := range byLeader {
-		out.ends(ctx, broker, of)
+	for _, broker := range slices.Sorted(maps.Keys(byLeader)) {
+		out.ends(ctx, broker, byLeader[broker])
 	}
 	return out
 }
@@ -85,7 +87,7 @@ func (l *looks) ends(ctx context.Context, broker types.BrokerID, list []*looked)
 }
 
 // rangesOf asks one leader for log starts and ends, fenced by the look's epochs, and for timelines.
-func rangesOf(ctx context.Context, client *source.Client, broker types.BrokerID, list []*looked) (starts, ends map[types.TopicPartition]source.OffsetAnswer, told map[types.TopicPartition]source.Lineage, err error) {
+func rangesOf(ctx context.Context, client Source, broker types.BrokerID, list []*looked) (starts, ends map[types.TopicPartition]source.OffsetAnswer, told map[types.TopicPartition]source.Lineage, err error) {
 	queries := make([]source.OffsetQuery, len(list))
 	for i, k := range list {
 		queries[i] = source.OffsetQuery{TopicPartition: k.c.tp, CurrentEpoch: k.leader.epoch, Timestamp: source.Earliest}
@@ -167,7 +169,7 @@ func (l *looks) vouches(ctx context.Context, k *looked, epoch types.LeaderEpoch,
 }
 
 // vouched is the question of core.AskVouch.
-func vouched(ctx context.Context, client *source.Client, tp types.TopicPartition, leader *sourceLeader, epoch types.LeaderEpoch, offset types.Offset) (bool, error) {
+func vouched(ctx context.Context, client Source, tp types.TopicPartition, leader *sourceLeader, epoch types.LeaderEpoch, offset types.Offset) (bool, error) {
 	if epoch == leader.epoch && !leader.isMirror {
 		// A leader that clients write to has its own epoch in its history (R3). Asked,
 		// it answers with its log end, as for an epoch that it does not know.

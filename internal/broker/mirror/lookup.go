@@ -3,9 +3,11 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
+	"tidemark/internal/clock"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
@@ -49,9 +51,7 @@ func (l *lookups) ask(c *copier, t core.Ticket) {
 
 func (l *lookups) loop() {
 	for {
-		select {
-		case <-l.wake:
-		case <-l.run.ctx.Done():
+		if _, err := clock.Wait(l.run.ctx, clock.Forever, l.wake); err != nil {
 			return
 		}
 		l.mu.Lock()
@@ -72,8 +72,8 @@ func (l *lookups) look(ctx context.Context, batch map[*copier]core.Ticket) {
 		m, err = client.Metadata(ctx, topicsOf(batch))
 	}
 	if err != nil {
-		for c, t := range batch {
-			c.send(failure(t, err))
+		for _, c := range copiersOf(batch) {
+			c.send(failure(batch[c], err))
 		}
 		return
 	}
@@ -82,7 +82,8 @@ func (l *lookups) look(ctx context.Context, batch map[*copier]core.Ticket) {
 		topics[m.Topics[i].Name] = &m.Topics[i]
 	}
 	byLeader := map[types.BrokerID][]*looked{}
-	for c, t := range batch {
+	for _, c := range copiersOf(batch) {
+		t := batch[c]
 		k, failed := leaderOf(c, topics[c.tp.Topic])
 		if failed.Reason != "" {
 			failed.Ticket = t
@@ -93,14 +94,19 @@ func (l *lookups) look(ctx context.Context, batch map[*copier]core.Ticket) {
 		byLeader[k.leader.broker] = append(byLeader[k.leader.broker], k)
 	}
 	var work sync.WaitGroup
-	for broker, list := range byLeader {
-		work.Go(func() {
+	for _, broker := range slices.Sorted(maps.Keys(byLeader)) {
+		list := byLeader[broker]
+		clock.Go(ctx, &work, func() {
 			for chunk := range slices.Chunk(list, partitionsPerListOffsets) {
 				l.ends(ctx, client, broker, chunk)
 			}
 		})
 	}
-	work.Wait()
+	clock.Join(ctx, &work)
+}
+
+func copiersOf(batch map[*copier]core.Ticket) []*copier {
+	return inOrder(batch, func(c *copier) types.TopicPartition { return c.tp })
 }
 
 func topicsOf(batch map[*copier]core.Ticket) []string {
@@ -147,7 +153,7 @@ func leaderOf(c *copier, t *source.Topic) (*looked, core.SourceFailed) {
 
 // ends asks one leader for the log starts and ends, fenced by the epochs of the
 // same look, and a Tidemark leader for its timelines (R18).
-func (l *lookups) ends(ctx context.Context, client *source.Client, broker types.BrokerID, list []*looked) {
+func (l *lookups) ends(ctx context.Context, client Source, broker types.BrokerID, list []*looked) {
 	queries := make([]source.OffsetQuery, len(list))
 	for i, k := range list {
 		queries[i] = source.OffsetQuery{TopicPartition: k.c.tp, CurrentEpoch: k.leader.epoch, Timestamp: source.Earliest}

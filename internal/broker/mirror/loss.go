@@ -104,10 +104,10 @@ func (s *LossSum) words(partitions int) string {
 	case s.Unknown == partitions:
 		return "What the source had is not known: nothing was fetched from it since the mirror started."
 	case s.Records == 0:
-		out = append(out, fmt.Sprintf("Of what the source was seen to have, nothing is missing; what it took in the last %s (since %s) can't be counted from here.", spanText(s.Ms), clock(s.SeenAt)))
+		out = append(out, fmt.Sprintf("Of what the source was seen to have, nothing is missing; what it took in the last %s (since %s) can't be counted from here.", spanText(s.Ms), utc(s.SeenAt)))
 	default:
 		out = append(out, fmt.Sprintf("Of what the source was seen to have, at most %d records in %d of %d partitions are missing, the oldest written %s before; what it took since %s can't be counted from here.",
-			s.Records, s.Behind, partitions, spanText(s.Ms), clock(s.SeenAt)))
+			s.Records, s.Behind, partitions, spanText(s.Ms), utc(s.SeenAt)))
 	}
 	if s.Unknown > 0 {
 		out = append(out, fmt.Sprintf("Of %d partitions nothing is known: nothing was fetched of them since the mirror started.", s.Unknown))
@@ -136,7 +136,7 @@ func lossLine(name types.TopicPartition, end types.Offset, l *Loss) string {
 		return fmt.Sprintf("%s: never fetched since the adoption; what the source had is not known", name)
 	case l.Records > 0:
 		return fmt.Sprintf("%s: taken up to offset %d; the source had records up to %d (epoch %d) at %s: at most %d records are missing, the oldest written %s before the failover",
-			name, end-1, l.SrcEnd-1, l.SrcEpoch, clock(l.SeenAt), l.Records, spanText(l.Ms))
+			name, end-1, l.SrcEnd-1, l.SrcEpoch, utc(l.SeenAt), l.Records, spanText(l.Ms))
 	}
 	return ""
 }

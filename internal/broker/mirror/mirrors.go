@@ -3,9 +3,12 @@ package mirror
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 )
 
@@ -21,6 +24,8 @@ type Mirrors struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
+	// drilling is held while a drill is made through this node.
+	drilling sync.Mutex
 
 	mu sync.Mutex
 	// guards the following
@@ -41,10 +46,13 @@ func New(o Options) *Mirrors {
 		m.log = slog.New(slog.DiscardHandler)
 	}
 	m.reports = newReportBook(o.FS, o.ReportDir, m.log)
-	m.ctx, m.cancel = context.WithCancel(context.Background())
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	m.ctx, m.cancel = context.WithCancel(o.Context)
 	m.writer = newWriter(m)
-	m.work.Go(m.writer.loop)
-	m.work.Go(m.follow)
+	clock.Go(m.ctx, &m.work, m.writer.loop)
+	clock.Go(m.ctx, &m.work, m.follow)
 	m.poke()
 	return m
 }
@@ -52,7 +60,7 @@ func New(o Options) *Mirrors {
 // Close stops all mirroring and waits for it. What is on disk and in the metadata stays as it is.
 func (m *Mirrors) Close() {
 	m.cancel()
-	m.work.Wait()
+	clock.Join(m.ctx, &m.work)
 }
 
 // ImageChanged is told of every new image, after the partitions were. It doesn't block.
@@ -89,19 +97,18 @@ func (m *Mirrors) poke() {
 // follow brings runs and copiers in line with the image, again and again.
 func (m *Mirrors) follow() {
 	for {
-		select {
-		case <-m.wake:
+		if _, err := clock.Wait(m.ctx, clock.Forever, m.wake); err == nil {
 			m.reconcile()
-		case <-m.ctx.Done():
-			m.mu.Lock()
-			runs := m.runs
-			m.runs = map[string]*run{}
-			m.mu.Unlock()
-			for _, r := range runs {
-				r.close()
-			}
-			return
+			continue
 		}
+		m.mu.Lock()
+		runs := m.runs
+		m.runs = map[string]*run{}
+		m.mu.Unlock()
+		for _, name := range slices.Sorted(maps.Keys(runs)) {
+			runs[name].close()
+		}
+		return
 	}
 }
 
@@ -120,7 +127,7 @@ func (m *Mirrors) reconcile() {
 			}
 		}
 	}
-	for id := range changed {
+	for _, id := range slices.SortedFunc(maps.Keys(changed), comparePartitionIDs) {
 		m.showPartition(image, id)
 	}
 }
@@ -130,7 +137,8 @@ func (m *Mirrors) reconcile() {
 func (m *Mirrors) reconcileRuns(image *meta.Image) {
 	var gone []*run
 	m.mu.Lock()
-	for name, r := range m.runs {
+	for _, name := range slices.Sorted(maps.Keys(m.runs)) {
+		r := m.runs[name]
 		e, ok := image.Mirror(name)
 		if !ok || !wantsRun(e.Record) || !r.fits(e.Record) {
 			delete(m.runs, name)
@@ -170,8 +178,8 @@ func (m *Mirrors) showPartition(image *meta.Image, id meta.PartitionID) {
 	}
 	m.mu.Lock()
 	runs := make([]*run, 0, len(m.runs))
-	for _, r := range m.runs {
-		runs = append(runs, r)
+	for _, name := range slices.Sorted(maps.Keys(m.runs)) {
+		runs = append(runs, m.runs[name])
 	}
 	m.mu.Unlock()
 	for _, r := range runs {
@@ -191,12 +199,5 @@ func (m *Mirrors) run(name string) *run {
 
 // pause waits for d or until ctx ends, and reports whether it waited to the end.
 func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return clock.Sleep(ctx, d) == nil
 }

@@ -11,6 +11,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
+	"tidemark/internal/source"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/vfs"
 )
@@ -36,6 +37,7 @@ type Node interface {
 	AskPeer(ctx context.Context, id types.BrokerID, verb string, body []byte, patience time.Duration) ([]byte, error)
 	// Addresses are this cluster's, HOST:PORT, for a mirror elsewhere.
 	Addresses() []string
+	Forks
 }
 
 // Partition is one partition of the node.
@@ -73,6 +75,7 @@ type Owned interface {
 // Groups is the group coordinator, as far as mirrors need it.
 type Groups interface {
 	SyncOffsets(ctx context.Context, group string, offsets []coordinator.OffsetAndMeta) (coordinator.SyncResult, error)
+	SyncOffsetsWithin(ctx context.Context, group string, offsets []coordinator.OffsetAndMeta, ends map[types.TopicPartition]types.Offset) (coordinator.SyncResult, error)
 	ClampAll(ctx context.Context, cuts []coordinator.Cut) ([]coordinator.Lowered, error)
 	ListCommitted(ctx context.Context, group string) ([]coordinator.OffsetAndMeta, error)
 	Past(ctx context.Context, cuts []coordinator.Cut) ([]coordinator.Lowered, error)
@@ -96,4 +99,12 @@ type Options struct {
 	Vault        VaultLister
 	// Version is told to sources as the client's software version.
 	Version string
+	// Context carries the clock that everything runs by (clock.With); nil: the real one.
+	Context context.Context
+	// Connect makes the client of a source, pinned to a cluster's id unless that is
+	// empty; nil: a Kafka client. Jitter draws from [0, n); nil: at random. Both are the simulator's.
+	Connect func(cfg *source.Config, clusterID string) Source
+	Jitter  func(n int64) int64
+	// Rules are switched off by the simulator alone.
+	Rules Rules
 }

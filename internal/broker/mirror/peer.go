@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
@@ -32,6 +33,9 @@ const (
 	partPast    = "groups-past"
 	partEnds    = "ends"
 	partReopen  = "reopen-here"
+	partTxns    = "transactions"
+
+	partCutSurvey = "cut-survey"
 
 	askFence   = "fence"
 	askReopen  = "reopen"
@@ -53,6 +57,13 @@ type part struct {
 	// Want is the state part's: paused or running.
 	Want string            `json:"want,omitempty"`
 	Cuts []coordinator.Cut `json:"cuts,omitempty"`
+	// Drill is a drill's.
+	Drill *drillPart `json:"drill,omitempty"`
+	// Since, Cut and CutID are a consistent failover's: how far back transactions are
+	// told, the offsets to survey by topic-partition, and the cut that a promotion is to be at.
+	Since types.Millis            `json:"since,omitempty"`
+	Cut   map[string]types.Offset `json:"cut,omitempty"`
+	CutID string                  `json:"cutId,omitempty"`
 }
 
 // outcome is what became of one partition.
@@ -63,6 +74,8 @@ type outcome struct {
 	Detail string         `json:"detail,omitempty"`
 	Plan   *PartitionPlan `json:"plan,omitempty"`
 	Past   *GroupPast     `json:"past,omitempty"`
+	Drill  *drillAnswer   `json:"drill,omitempty"`
+	Txns   *txnLook       `json:"txns,omitempty"`
 }
 
 func refusedOutcome(tp types.TopicPartition, err error) outcome {
@@ -95,7 +108,7 @@ func (m *Mirrors) everywhere(ctx context.Context, what string, p part, patience 
 	var faults []error
 	var work sync.WaitGroup
 	for b := range image.Brokers() {
-		work.Go(func() {
+		clock.Go(ctx, &work, func() {
 			var list []outcome
 			var err error
 			if b.ID == me.ID {
@@ -111,7 +124,7 @@ func (m *Mirrors) everywhere(ctx context.Context, what string, p part, patience 
 			}
 		})
 	}
-	work.Wait()
+	clock.Join(ctx, &work)
 	slices.SortFunc(all, func(a, b outcome) int { return comparePartitions(a.TopicPartition, b.TopicPartition) })
 	return all, errors.Join(faults...)
 }
@@ -147,6 +160,9 @@ func (m *Mirrors) Verb(ctx context.Context, what string, body []byte) ([]byte, e
 }
 
 func (m *Mirrors) doPart(ctx context.Context, what string, p part) ([]outcome, error) {
+	if isDrillPart(what) {
+		return m.drillHere(ctx, what, p)
+	}
 	switch what {
 	case partPreview:
 		return m.previewHere(ctx, p)
@@ -166,6 +182,10 @@ func (m *Mirrors) doPart(ctx context.Context, what string, p part) ([]outcome, e
 		return m.endsHere(p), nil
 	case partReopen:
 		return m.reopenHere(ctx, p)
+	case partTxns:
+		return m.txnsHere(ctx, p)
+	case partCutSurvey:
+		return m.surveyHere(ctx, p)
 	}
 	return nil, fmt.Errorf("this broker knows no part %q: it runs another version", what)
 }

@@ -8,6 +8,7 @@ import (
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -75,13 +76,19 @@ type PreviewRequest struct {
 	Topics []string `json:"topics,omitempty"`
 	// Rollback gives up what this cluster was promoted to.
 	Rollback bool `json:"rollback,omitempty"`
+	// Failover previews a consistent failover instead.
+	Failover bool `json:"failover,omitempty"`
 }
 
 // peerPatience is how long another broker's part of a verb may take.
 const peerPatience = 60 * time.Second
 
-// Preview plays a failback of a mirror's topics that exist here, and changes nothing.
+// Preview plays a failback of a mirror's topics that exist here, or a consistent
+// failover, and changes nothing.
 func (m *Mirrors) Preview(ctx context.Context, name string, r PreviewRequest) (Preview, error) {
+	if r.Failover {
+		return m.PreviewConsistent(ctx, name, r.Topics)
+	}
 	e, ok := m.o.Node.Image().Mirror(name)
 	if !ok {
 		return Preview{}, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
@@ -308,24 +315,7 @@ const partsAtOnce = 32
 
 // inParallel runs f for each partition, some at a time, until ctx ends.
 func (m *Mirrors) inParallel(ctx context.Context, list []led, f func(i int, l led)) error {
-	slots := make(chan struct{}, partsAtOnce)
-	for i, l := range list {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		go func() {
-			defer func() { <-slots }()
-			f(i, l)
-		}()
-	}
-	for range cap(slots) {
-		slots <- struct{}{}
-	}
-	return ctx.Err()
+	return clock.Each(ctx, len(list), partsAtOnce, func(i int) { f(i, list[i]) })
 }
 
 // previewMessage says in words what would happen.

@@ -246,7 +246,7 @@ func (m *Mirrors) Describe(ctx context.Context, name string) (Description, error
 // Stats walks all mirrored partitions for /metrics.
 func (m *Mirrors) Stats() iter.Seq[telemetry.MirrorStat] {
 	return func(yield func(telemetry.MirrorStat) bool) {
-		list, err := m.List(context.Background())
+		list, err := m.List(context.WithoutCancel(m.ctx))
 		if err != nil {
 			return
 		}

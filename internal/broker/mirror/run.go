@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -27,8 +27,8 @@ type run struct {
 	settings atomic.Pointer[config.Mirror]
 	filter   atomic.Pointer[filter]
 
-	client   *source.Client // nil if the client properties can't be used
-	trouble  error          // why client is nil
+	client   Source // nil if the client properties can't be used
+	trouble  error  // why client is nil
 	looks    *lookups
 	groups   *groupSync
 	watch    *watcher
@@ -40,9 +40,9 @@ type run struct {
 	work   sync.WaitGroup
 	woken  chan struct{} // the record has changed
 
-	// promoting is held by a failover, so that two don't work at once.
-	promoting sync.Mutex
-	// told are the epochs of the promotions that an event told of; promoting guards it.
+	// promoting holds one token, which a failover takes: two don't work at once.
+	promoting chan struct{}
+	// told are the epochs of the promotions that an event told of; promoting's holder owns it.
 	told map[types.TopicPartition]types.LeaderEpoch
 	// finishing and starting: failovers, and starts, that were begun are being ended.
 	finishing, starting atomic.Bool
@@ -56,15 +56,16 @@ type run struct {
 
 func newRun(m *Mirrors, rec *meta.MirrorRecord) *run {
 	r := &run{
-		m: m, name: rec.Name, made: rec, health: newHealthBook(), woken: make(chan struct{}, 1),
+		m: m, name: rec.Name, made: rec, health: newHealthBook(m.ctx), woken: make(chan struct{}, 1), promoting: make(chan struct{}, 1),
 		told: map[types.TopicPartition]types.LeaderEpoch{}, copiers: map[meta.PartitionID]*copier{}, fetchers: map[fetcherKey]*fetcher{},
 	}
 	r.ctx, r.cancel = context.WithCancel(m.ctx)
+	r.promoting <- struct{}{}
 	r.looks = newLookups(r)
 	r.groups = newGroupSync(r)
 	r.watch = newWatcher(r)
 	r.setRecord(rec)
-	r.throttle = newThrottle(r.settings.Load().ThrottleBytesPerSec)
+	r.throttle = newThrottle(r.ctx, r.settings.Load().ThrottleBytesPerSec)
 	cfg, err := clientConfig(rec, r.settings.Load())
 	if err != nil {
 		r.trouble = err
@@ -74,7 +75,7 @@ func newRun(m *Mirrors, rec *meta.MirrorRecord) *run {
 	if len(cfg.Unused) > 0 {
 		m.log.Warn("client properties that mean nothing to a mirror", "mirror", r.name, "keys", cfg.Unused)
 	}
-	r.client = source.Open(cfg, source.Options{Logger: m.log, SoftwareVersion: m.o.Version, ClusterID: rec.SourceClusterID})
+	r.client = m.connect(cfg, rec.SourceClusterID)
 	return r
 }
 
@@ -147,6 +148,12 @@ func (r *run) start() {
 	r.spawn(r.looks.loop)
 	r.spawn(r.discover)
 	r.spawn(r.groups.loop)
+	r.spawn(func() {
+		r.syncEvery(syncACLs, func(s *config.Mirror) types.Millis { return s.ACLSyncMs }, r.syncACLs)
+	})
+	r.spawn(func() {
+		r.syncEvery(syncScram, func(s *config.Mirror) types.Millis { return s.ScramSyncMs }, r.syncScram)
+	})
 	r.spawn(r.verifyLoop)
 	r.spawn(r.watch.loop)
 	if r.record.Load().Want == meta.WantStopped {
@@ -164,7 +171,7 @@ func (r *run) close() {
 	if r.client != nil {
 		r.client.Close()
 	}
-	r.work.Wait()
+	clock.Join(r.ctx, &r.work)
 }
 
 // spawn starts work that close waits for; after close it does nothing.
@@ -174,7 +181,7 @@ func (r *run) spawn(f func()) {
 	if r.closed {
 		return
 	}
-	r.work.Go(f)
+	clock.Go(r.ctx, &r.work, f)
 }
 
 // after runs f after d unless the run ends first.
@@ -197,7 +204,7 @@ func (r *run) backoff(n int) time.Duration {
 			break
 		}
 	}
-	return time.Duration(rand.Int64N(int64(millis(bound)) + 1))
+	return time.Duration(r.m.draw(int64(millis(bound)) + 1))
 }
 
 // show has a copier for the partition, if this node holds it, and shows it the record.
@@ -289,7 +296,7 @@ func comparePartitions(a, b types.TopicPartition) int {
 }
 
 // source gives the client, or why there is none.
-func (r *run) source() (*source.Client, error) {
+func (r *run) source() (Source, error) {
 	if r.client == nil {
 		return nil, fmt.Errorf("mirror %s: %w", r.name, r.trouble)
 	}

@@ -62,7 +62,7 @@ func TestFilter(t *testing.T) {
 }
 
 func TestThrottle(t *testing.T) {
-	th := newThrottle(1000)
+	th := newThrottle(t.Context(), 1000)
 	now := th.filledAt
 	if d := th.due(now); d != 0 {
 		t.Errorf("a full bucket waits %v", d)

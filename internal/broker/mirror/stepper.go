@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"context"
 	"log/slog"
 
 	"tidemark/internal/batch"
@@ -98,7 +97,7 @@ func (s *Stepper) Status() core.Status {
 
 // Promote computes the promotion after Halt, and the revision it was made from (R23).
 func (s *Stepper) Promote(req core.PromoteRequest) (done core.Promotion, from meta.Revision, err error) {
-	err = s.c.part.Do(context.Background(), func(o Owned) error {
+	err = s.c.part.Do(s.c.run.alone(), func(o Owned) error {
 		done, from, err = s.c.promote(o, req)
 		return err
 	})
@@ -107,7 +106,7 @@ func (s *Stepper) Promote(req core.PromoteRequest) (done core.Promotion, from me
 
 // Own gives the log as the machine sees it, with the record that the partition was shown last.
 func (s *Stepper) Own() (own core.Own, rec *meta.PartitionRecord, rev meta.Revision, err error) {
-	err = s.c.part.Do(context.Background(), func(o Owned) error {
+	err = s.c.part.Do(s.c.run.alone(), func(o Owned) error {
 		rec, rev = o.Record()
 		own = s.c.own(o)
 		return nil

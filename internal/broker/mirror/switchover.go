@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
@@ -189,7 +190,7 @@ func (s *sides) plan() []string {
 
 // fenceAndDrain closes the source to writes and waits until all of it is here; it gives the ends that were reached.
 func (s *sides) fenceAndDrain(ctx context.Context) (map[types.TopicPartition]types.Offset, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := clock.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if !s.tidemark {
 		return s.awaitStill(ctx)
@@ -257,7 +258,7 @@ func (m *Mirrors) endsHere(p part) []outcome {
 // awaitStill waits until the source's ends stand still and are reached here.
 func (s *sides) awaitStill(ctx context.Context) (map[types.TopicPartition]types.Offset, error) {
 	last, err := s.sourceEnds(ctx)
-	since := time.Now()
+	since := clock.Now(ctx)
 	for {
 		if !pause(ctx, max(switchLook, s.settle/10)) {
 			return nil, fmt.Errorf("the source's ends still move, or are not reached here, after %s: stop its writers first (%s)", s.timeout, s.behind(last))
@@ -267,10 +268,10 @@ func (s *sides) awaitStill(ctx context.Context) (map[types.TopicPartition]types.
 			continue
 		}
 		if !maps.Equal(last, now) {
-			last, since = now, time.Now()
+			last, since = now, clock.Now(ctx)
 			continue
 		}
-		if time.Since(since) >= s.settle && s.behind(now) == "" {
+		if clock.Since(ctx, since) >= s.settle && s.behind(now) == "" {
 			return now, nil
 		}
 	}
@@ -290,7 +291,8 @@ func (s *sides) sourceEnds(ctx context.Context) (map[types.TopicPartition]types.
 		byLeader[p.leader] = append(byLeader[p.leader], source.OffsetQuery{TopicPartition: p.tp, CurrentEpoch: types.NoLeaderEpoch, Timestamp: source.Latest})
 	}
 	out := map[types.TopicPartition]types.Offset{}
-	for broker, queries := range byLeader {
+	for _, broker := range slices.Sorted(maps.Keys(byLeader)) {
+		queries := byLeader[broker]
 		answers, err := client.ListOffsets(ctx, broker, queries)
 		if err != nil {
 			return nil, err
@@ -323,7 +325,8 @@ func (s *sides) ask(ctx context.Context, what string, again bool) ([]fenced, err
 	}
 	var all []fenced
 	var faults []error
-	for broker, q := range byLeader {
+	for _, broker := range slices.Sorted(maps.Keys(byLeader)) {
+		q := byLeader[broker]
 		body, err := json.Marshal(q)
 		if err != nil {
 			return nil, err
@@ -360,7 +363,7 @@ func (s *sides) reopen() {
 	if !s.tidemark {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.m.ctx, s.timeout)
+	ctx, cancel := clock.WithTimeout(s.m.ctx, s.timeout)
 	defer cancel()
 	for n := 1; ; n++ {
 		answers, err := s.ask(ctx, askReopen, true)
@@ -390,7 +393,7 @@ func (s *sides) syncGroups(ctx context.Context) error {
 
 // lookAgain tells what the source has taken since it was drained.
 func (s *sides) lookAgain(ctx context.Context, ends map[types.TopicPartition]types.Offset) []string {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	ctx, cancel := clock.WithTimeout(ctx, askPatience)
 	defer cancel()
 	client, err := s.r.source()
 	if err != nil {
@@ -401,7 +404,8 @@ func (s *sides) lookAgain(ctx context.Context, ends map[types.TopicPartition]typ
 		byLeader[p.leader] = append(byLeader[p.leader], source.OffsetQuery{TopicPartition: p.tp, CurrentEpoch: types.NoLeaderEpoch, Timestamp: source.Latest})
 	}
 	var words []string
-	for broker, queries := range byLeader {
+	for _, broker := range slices.Sorted(maps.Keys(byLeader)) {
+		queries := byLeader[broker]
 		answers, err := client.ListOffsets(ctx, broker, queries)
 		if err != nil {
 			words = append(words, fmt.Sprintf("The source could not be looked at once more: %v.", err))

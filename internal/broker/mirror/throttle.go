@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"tidemark/internal/clock"
 )
 
 // throttle bounds the bytes per second that a mirror takes from its source, over
@@ -17,8 +19,8 @@ type throttle struct {
 	filledAt  time.Time
 }
 
-func newThrottle(perSecond int64) *throttle {
-	return &throttle{perSecond: perSecond, tokens: float64(perSecond), filledAt: time.Now()}
+func newThrottle(ctx context.Context, perSecond int64) *throttle {
+	return &throttle{perSecond: perSecond, tokens: float64(perSecond), filledAt: clock.Now(ctx)}
 }
 
 // set changes the bound.
@@ -61,7 +63,7 @@ func (t *throttle) due(now time.Time) time.Duration {
 // wait waits until something may be fetched; false if ctx ended first.
 func (t *throttle) wait(ctx context.Context) bool {
 	for {
-		d := t.due(time.Now())
+		d := t.due(clock.Now(ctx))
 		if d <= 0 {
 			return ctx.Err() == nil
 		}

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
-	"tidemark/internal/broker/ids"
+	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -65,17 +66,7 @@ func (s Spec) record(node config.Mirror) (meta.MirrorRecord, error) {
 
 // Start begins the mirroring. On a mirror that runs it changes nothing.
 func (m *Mirrors) Start(ctx context.Context, name string) error {
-	return m.update(ctx, name, func(rec *meta.MirrorRecord) error {
-		switch rec.Want {
-		case meta.WantCreated:
-			rec.Want, rec.StartID = meta.WantRunning, ids.Fresh()
-		case meta.WantPaused:
-			return fmt.Errorf("mirror %s is paused: %w; resume it", name, ErrState)
-		case meta.WantStopped:
-			return fmt.Errorf("mirror %s has been failed over: %w; its topics are writable here. To copy the other way, make a mirror on the other cluster", name, ErrState)
-		}
-		return nil
-	})
+	return m.update(ctx, name, toStart)
 }
 
 // Reconnect gives an existing mirror the source addresses and client properties
@@ -108,17 +99,7 @@ func (m *Mirrors) Reconnect(ctx context.Context, s Spec) (words []string, err er
 
 // Pause stops the copying; everything stays as it is and stays read-only.
 func (m *Mirrors) Pause(ctx context.Context, name string) error {
-	err := m.update(ctx, name, func(rec *meta.MirrorRecord) error {
-		switch rec.Want {
-		case meta.WantRunning:
-			rec.Want = meta.WantPaused
-		case meta.WantPaused:
-		default:
-			return fmt.Errorf("mirror %s is %s: %w; only a running mirror can be paused", name, rec.Want, ErrState)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := m.update(ctx, name, toPause); err != nil {
 		return err
 	}
 	return m.partitionsTo(ctx, name, meta.WantPaused)
@@ -126,17 +107,7 @@ func (m *Mirrors) Pause(ctx context.Context, name string) error {
 
 // Resume goes on after a pause, and tries again at once what has failed.
 func (m *Mirrors) Resume(ctx context.Context, name string) error {
-	err := m.update(ctx, name, func(rec *meta.MirrorRecord) error {
-		switch rec.Want {
-		case meta.WantPaused:
-			rec.Want = meta.WantRunning
-		case meta.WantRunning:
-		default:
-			return fmt.Errorf("mirror %s is %s: %w; only a paused or failed mirror can be resumed", name, rec.Want, ErrState)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := m.update(ctx, name, toResume); err != nil {
 		return err
 	}
 	return m.partitionsTo(ctx, name, meta.WantRunning)
@@ -159,12 +130,13 @@ func (m *Mirrors) partitionsTo(ctx context.Context, name, want string) error {
 // awaited is a change whose outcome is waited for.
 type awaited struct {
 	change
-	outcome chan bool
+	ended   chan struct{} // closed once the outcome is certain
+	applied bool          // valid then
 }
 
 func newAwaited(id meta.PartitionID, from meta.Revision, rec meta.PartitionRecord) *awaited {
-	c := &awaited{outcome: make(chan bool, 1)}
-	c.change = change{id: id, from: from, record: rec, done: func(applied bool) { c.outcome <- applied }}
+	c := &awaited{ended: make(chan struct{})}
+	c.change = change{id: id, from: from, record: rec, done: func(applied bool) { c.applied = applied; close(c.ended) }}
 	return c
 }
 
@@ -182,26 +154,45 @@ func (m *Mirrors) writeEachOf(ctx context.Context, changes []*awaited) (late []i
 	}
 	m.writer.put(list...)
 	for i, c := range changes {
-		select {
-		case applied := <-c.outcome:
-			if !applied {
-				late = append(late, i)
-			}
-		case <-ctx.Done():
-			return late, ctx.Err()
-		case <-m.ctx.Done():
-			return late, errors.New("the node is shutting down")
+		applied, err := m.await(ctx, c)
+		if err != nil {
+			return late, err
+		}
+		if !applied {
+			late = append(late, i)
 		}
 	}
 	return late, nil
 }
 
+// closeLook is how often a wait for a change looks whether the node shuts down:
+// then nobody decides it any more.
+const closeLook = 200 * time.Millisecond
+
+// await waits for the outcome of a change that was put to the writer.
+func (m *Mirrors) await(ctx context.Context, c *awaited) (applied bool, err error) {
+	for {
+		switch ended, err := clock.Wait(ctx, closeLook, c.ended); {
+		case ended:
+			return c.applied, nil
+		case err != nil:
+			return false, err
+		case m.ctx.Err() != nil:
+			return false, errors.New("the node is shutting down")
+		}
+	}
+}
+
 // Delete forgets a mirror that was never started or has been failed over.
 func (m *Mirrors) Delete(ctx context.Context, name string) error {
-	err := m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
+	return deleteFault(name, m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		plan, err := control.DeleteMirror(image, name, m.o.Node.Me())
 		return []meta.Plan{plan}, err
-	})
+	}))
+}
+
+// deleteFault says what is in the way of forgetting a mirror.
+func deleteFault(name string, err error) error {
 	switch {
 	case errors.Is(err, control.ErrUnknownMirror):
 		return fmt.Errorf("%w: %s", ErrUnknownMirror, name)

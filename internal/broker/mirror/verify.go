@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
@@ -49,7 +50,7 @@ func (m *Mirrors) unprove(id meta.PartitionID, end types.Offset) {
 // verification compares both sides of one mirror.
 type verification struct {
 	m        *Mirrors
-	client   *source.Client
+	client   Source
 	result   Verify
 	report   func(Verify)
 	reported time.Time
@@ -93,7 +94,7 @@ func (m *Mirrors) newVerification(name string) (*verification, error) {
 		return nil, fmt.Errorf("mirror %s: %w: %w", name, ErrSpec, err)
 	}
 	return &verification{
-		m: m, client: source.Open(cfg, source.Options{Logger: m.log, SoftwareVersion: m.o.Version, ClusterID: e.Record.SourceClusterID}),
+		m: m, client: m.connect(cfg, e.Record.SourceClusterID),
 		result: Verify{Mirror: name, Equal: true, Partitions: []VerifyPartition{}},
 	}, nil
 }
@@ -303,10 +304,10 @@ func (v *verification) walkBatches(ctx context.Context, p *verified, out *Verify
 
 // progress reports now and then, or at once.
 func (v *verification) progress(now bool) {
-	if v.report == nil || (!now && time.Since(v.reported) < 200*time.Millisecond) {
+	if v.report == nil || (!now && clock.Since(v.m.ctx, v.reported) < 200*time.Millisecond) {
 		return
 	}
-	v.reported = time.Now()
+	v.reported = clock.Now(v.m.ctx)
 	snapshot := v.result
 	snapshot.Partitions = slices.Clone(v.result.Partitions)
 	v.report(snapshot)

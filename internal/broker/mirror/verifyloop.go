@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 )
 
@@ -27,11 +28,11 @@ func (r *run) verifyLoop() {
 		if last := r.m.reports.latest(r.name); last != nil {
 			ended = last.Ended
 		}
-		if r.m.o.Node.Now()-ended < s.VerifyIntervalMs || time.Since(failedAt) < verifyRetry {
+		if r.m.o.Node.Now()-ended < s.VerifyIntervalMs || clock.Since(r.ctx, failedAt) < verifyRetry {
 			continue
 		}
 		if err := r.verifyOnce(); err != nil {
-			failedAt = time.Now()
+			failedAt = clock.Now(r.ctx)
 			r.noteFault(syncVerify, err)
 		} else {
 			r.health.ok(syncVerify)
@@ -52,7 +53,7 @@ func (r *run) verifyOnce() error {
 	}
 	defer v.client.Close()
 	v.background = true
-	v.throttle = newThrottle(r.settings.Load().VerifyBytesPerSec)
+	v.throttle = newThrottle(r.ctx, r.settings.Load().VerifyBytesPerSec)
 	v.report = func(Verify) { v.throttle.set(r.settings.Load().VerifyBytesPerSec) }
 	began := r.m.o.Node.Now()
 	if err := v.run(r.ctx, r.name); err != nil {

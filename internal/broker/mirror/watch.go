@@ -3,11 +3,13 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
@@ -145,8 +147,8 @@ func (w *watcher) look(ctx context.Context, list []*target) error {
 			byLeader[t.source.Leader] = append(byLeader[t.source.Leader], t)
 		}
 	}
-	for leader, part := range byLeader {
-		for chunk := range slices.Chunk(part, partitionsPerListOffsets) {
+	for _, leader := range slices.Sorted(maps.Keys(byLeader)) {
+		for chunk := range slices.Chunk(byLeader[leader], partitionsPerListOffsets) {
 			if err := w.lookAt(ctx, leader, chunk); err != nil {
 				return err
 			}
@@ -304,9 +306,9 @@ func (w *watcher) tell(t *target, producers []source.Producer) {
 		}
 	}
 	s.alarm = &next
-	due := time.Since(s.told) >= retellEvery
+	due := clock.Since(w.run.ctx, s.told) >= retellEvery
 	if due {
-		s.told = time.Now()
+		s.told = clock.Now(w.run.ctx)
 	}
 	w.mu.Unlock()
 	if !due {
@@ -329,7 +331,7 @@ func (a *SplitBrainAlarm) words() string {
 	case n > 0:
 		var ids []string
 		for _, p := range a.Producers[:min(n, 5)] {
-			ids = append(ids, fmt.Sprintf("%d (epoch %d, last record %s)", p.ID, p.Epoch, clock(p.LastAt)))
+			ids = append(ids, fmt.Sprintf("%d (epoch %d, last record %s)", p.ID, p.Epoch, utc(p.LastAt)))
 		}
 		what += fmt.Sprintf(", from %d producers: %s", n, strings.Join(ids, ", "))
 	case a.From < a.To:

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -23,7 +24,7 @@ type writer struct {
 	queue []*change
 	wake  chan struct{}
 
-	slots chan struct{} // bounds the transactions at one time
+	slots chan struct{} // holds a token for each transaction more that may be under way
 }
 
 // change is a new record for one partition.
@@ -40,7 +41,11 @@ type change struct {
 const commitsAtOnce = 8
 
 func newWriter(m *Mirrors) *writer {
-	return &writer{m: m, wake: make(chan struct{}, 1), slots: make(chan struct{}, commitsAtOnce)}
+	w := &writer{m: m, wake: make(chan struct{}, 1), slots: make(chan struct{}, commitsAtOnce)}
+	for range commitsAtOnce {
+		w.slots <- struct{}{}
+	}
+	return w
 }
 
 // submit queues a machine's proposal; its answer is a Proposed.
@@ -64,9 +69,7 @@ func (w *writer) put(changes ...*change) {
 // that are not decided then are never answered: their machines end as well.
 func (w *writer) loop() {
 	for {
-		select {
-		case <-w.wake:
-		case <-w.m.ctx.Done():
+		if _, err := clock.Wait(w.m.ctx, clock.Forever, w.wake); err != nil {
 			return
 		}
 		w.mu.Lock()
@@ -99,13 +102,11 @@ func (w *writer) commit(queue []*change) {
 				group = append(group, c)
 			}
 		}
-		select {
-		case w.slots <- struct{}{}:
-		case <-w.m.ctx.Done():
+		if _, err := clock.Wait(w.m.ctx, clock.Forever, w.slots); err != nil {
 			return
 		}
-		w.m.work.Go(func() {
-			defer func() { <-w.slots }()
+		clock.Go(w.m.ctx, &w.m.work, func() {
+			defer func() { w.slots <- struct{}{} }()
 			w.carryOut(w.m.ctx, plan, group)
 		})
 	}

@@ -109,7 +109,8 @@ func (n *paperNode) write(t *testing.T, changes ...*awaited) []bool {
 	out := make([]bool, len(changes))
 	for i, c := range changes {
 		select {
-		case out[i] = <-c.outcome:
+		case <-c.ended:
+			out[i] = c.applied
 		default:
 			t.Fatalf("change %d was not answered", i)
 		}
