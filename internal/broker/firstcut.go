@@ -37,7 +37,7 @@ func (p *Partition) applied() (timeline.Checkpoint, bool) {
 func (p *Partition) firstCut() error {
 	v := p.log.View()
 	applied, ok := p.applied()
-	owed := timeline.FirstCutUnder(p.env.firstCutRules(), timeline.Replica{
+	owed := timeline.FirstCutUnder(p.firstCutRules(), timeline.Replica{
 		Applied: applied, HasApplied: ok, History: v.History, LogStart: v.LogStart, LogEnd: v.LogEnd,
 	}, p.record.Timelines, p.record.LeaderEpoch)
 	switch owed.Kind {
@@ -52,13 +52,14 @@ func (p *Partition) firstCut() error {
 	}
 	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
 	if owed.Kind == timeline.CutAt {
-		r, err := p.log.Cut(owed.At, log.CutReason{Cause: log.CauseTimeline, Note: "first cut", Timelines: checkpoint, LeaderHighWatermark: -1})
+		cause, note := p.firstCutCause(owed)
+		r, err := p.log.Cut(owed.At, log.CutReason{Cause: cause, Note: note, Timelines: checkpoint, LeaderHighWatermark: -1})
 		if err != nil {
 			return p.storageFault(err)
 		}
 		p.cutAlone = r.From < r.To
-		p.env.logger.Warn("log cut to the partition's timelines", "partition", p.tp.String(), "from", r.From, "to", r.To, "vault", r.KeptID)
-		p.env.metrics.Log.CutRecords.WithLabelValues(string(log.CauseTimeline)).Add(float64(r.To - r.From))
+		p.env.logger.Warn("log cut to the partition's timelines", "partition", p.tp.String(), "cause", string(cause), "from", r.From, "to", r.To, "vault", r.KeptID)
+		p.env.metrics.Log.CutRecords.WithLabelValues(string(cause)).Add(float64(r.To - r.From))
 		return nil
 	}
 	if !owed.WriteCheckpoint {
@@ -70,12 +71,17 @@ func (p *Partition) firstCut() error {
 	return nil
 }
 
-// firstCutRules are all on but in tests of the rules themselves.
-func (e *environment) firstCutRules() timeline.Rules {
-	if e.firstCut == nil {
-		return timeline.Rules{}
+// firstCutCause names the cut of a consistent failover apart: there the promotion's
+// own entry begins below the log's end on purpose (docs/adr/0011).
+func (p *Partition) firstCutCause(owed timeline.Owed) (log.Cause, string) {
+	n, shared := len(p.record.Promotions), owed.Comparison.Shared
+	if n > 0 && shared < len(p.record.Timelines) {
+		last := p.record.Promotions[n-1]
+		if last.EndBefore > 0 && p.record.Timelines[shared].FirstEpoch == last.PromotedEpoch {
+			return log.CauseConsistent, "consistent failover of mirror " + last.Mirror
+		}
 	}
-	return *e.firstCut
+	return log.CauseTimeline, "first cut"
 }
 
 // cutEverything empties a follower's log whose history the record doesn't name:
@@ -84,10 +90,10 @@ func (p *Partition) cutEverything(owed timeline.Owed) error {
 	before := p.log.View()
 	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
 	r, err := p.log.Restart(0, log.CutReason{Cause: log.CauseTimeline, Note: "first cut before following: " + owed.Why, Timelines: checkpoint, LeaderHighWatermark: -1})
+	p.tellCut(r, log.CauseTimeline, before)
 	if err != nil {
 		return p.storageFault(err)
 	}
-	p.tellCut(r, log.CauseTimeline, before)
 	return nil
 }
 

@@ -34,6 +34,9 @@ func (n mirrorNode) Partition(id types.TopicID, number int32) (mirror.Partition,
 
 // AskPeer implements mirror.Node.
 func (n mirrorNode) AskPeer(ctx context.Context, id types.BrokerID, verb string, body []byte, patience time.Duration) ([]byte, error) {
+	if v := n.opts.virtual; v != nil {
+		return v.Mirrors.Ask(ctx, id, verb, body, patience)
+	}
 	peer, ok := peers{n.Broker}.Peer(id)
 	if !ok || n.peerClient == nil {
 		return nil, fmt.Errorf("broker %d is not registered on the listener between brokers", id)
@@ -44,6 +47,9 @@ func (n mirrorNode) AskPeer(ctx context.Context, id types.BrokerID, verb string,
 
 // Addresses implements mirror.Node: where clients of the listener between brokers find this cluster.
 func (n mirrorNode) Addresses() []string {
+	if v := n.opts.virtual; v != nil {
+		return v.Mirrors.Addresses
+	}
 	var list []string
 	for e := range n.Image().Brokers() {
 		if at, ok := (peers{n.Broker}).Peer(e.ID); ok {

@@ -192,6 +192,8 @@ func (b *Broker) clearFolders(image *meta.Image) {
 			switch {
 			case strings.HasSuffix(name, deleteSuffix):
 				b.chores.removeLater(d, filepath.Join(d.path, name), 0)
+			case strings.HasSuffix(name, forkSuffix):
+				b.clearFork(image, d, name)
 			case strings.HasSuffix(name, straySuffix):
 				b.logger.Warn("stray folder is kept; remove it when it isn't needed", "folder", filepath.Join(d.path, name))
 			default:
@@ -237,42 +239,61 @@ func (b *Broker) startServices(ctx context.Context) error {
 	for _, d := range b.dirs {
 		d.recovering.Store(false)
 	}
-	s := &services{groups: coordinator.New(coordinator.Options{
-		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics,
-		LogEnd: b.logEnd, Logger: b.logger, Now: b.opts.Now,
-	})}
+	s := &services{groups: b.newGroups()}
 	var err error
 	if s.mirrors, err = b.startMirrors(s.groups); err != nil {
 		return err
 	}
 	b.services.Store(s)
 	s.mirrors.LookAgain() // an image may have come before the mirrors were told of images
-	image := b.Image()
-	if t, ok := image.TopicByName(coordinator.OffsetsTopic); ok {
-		for p := range image.PartitionsOf(t.ID) {
-			b.showCoordinator(s.groups, image, p)
-		}
-	}
+	b.showAllCoordinators(s.groups)
 	b.startChores()
 	b.registerMetrics()
 	b.gate.release(api.NewServer(b.apiDeps()))
 	return ctx.Err()
 }
 
+// newGroups makes the group coordinator, which leads nothing yet.
+func (b *Broker) newGroups() *coordinator.Coordinator {
+	o := coordinator.Options{
+		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics,
+		LogEnd: b.logEnd, Logger: b.logger, Now: b.opts.Now,
+	}
+	if v := b.opts.virtual; v != nil {
+		o.Context, o.Random, o.Rules = v.context(context.Background()), v.Random, v.Rules.Groups
+	}
+	return coordinator.New(o)
+}
+
+// showAllCoordinators tells a coordinator that has just been made which partitions of its topic this node leads.
+func (b *Broker) showAllCoordinators(groups *coordinator.Coordinator) {
+	image := b.Image()
+	if t, ok := image.TopicByName(coordinator.OffsetsTopic); ok {
+		for p := range image.PartitionsOf(t.ID) {
+			b.showCoordinator(groups, image, p)
+		}
+	}
+}
+
 func (b *Broker) apiDeps() api.Deps {
 	return api.Deps{
-		Image: b.Image, Settings: b.apiSettings, ClusterID: b.clusterID, NodeID: b.cfg.NodeID, Logger: b.logger, Now: b.opts.Now,
+		SessionRules: b.env.rules.Sessions,
+		Image:        b.Image, Settings: b.apiSettings, ClusterID: b.clusterID, NodeID: b.cfg.NodeID, Logger: b.logger, Now: b.opts.Now,
 		Partitions: (*served)(b), Topics: b.topics, Groups: b.Groups(), ProducerIDs: b.ids, Cluster: &elections{b}, Operator: operator{b}, Metrics: b.counts, Verbs: verbs{b},
-		HasVault: b.vault.Viewed,
+		HasVault: b.vault.Viewed, Access: b.access(), Security: security{b},
 	}
 }
 
 func (b *Broker) apiSettings() api.Settings {
 	c := b.cfg
+	idle := 2 * time.Minute
+	if v := b.opts.virtual; v != nil {
+		idle = v.SessionIdle
+	}
 	return api.Settings{
 		AutoCreateTopics: c.AutoCreateTopicsEnable, DeleteTopics: c.DeleteTopicEnable, DefaultPartitions: c.NumPartitions,
 		DefaultReplicationFactor: c.DefaultReplicationFactor, FetchMaxBytes: int(c.FetchMaxBytes),
-		ReadFromRack: b.env.readFromRack, FetchSessionSlots: int(c.FetchSessionCacheSlots), FetchSessionIdle: 2 * time.Minute, MaxPartitionsPerDescribe: 2000,
+		ReadFromRack: b.env.readFromRack, FetchSessionSlots: int(c.FetchSessionCacheSlots), FetchSessionIdle: idle, MaxPartitionsPerDescribe: 2000,
 	}
 }
 
@@ -299,5 +320,8 @@ func (b *Broker) openVault(context.Context) error {
 		return err
 	}
 	b.vault, b.env.keeper = v, v
+	if k := b.env.rules.Mirrors.Keeper; k != nil {
+		b.env.keeper = k(v)
+	}
 	return nil
 }

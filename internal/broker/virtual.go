@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/broker/follow"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
@@ -18,8 +19,10 @@ import (
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/metastore"
+	"tidemark/internal/source"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/vfs"
+	"tidemark/internal/wire"
 )
 
 // VirtualOptions are what a node of the simulator has in place of a machine.
@@ -34,8 +37,14 @@ type VirtualOptions struct {
 	// Turns has f run soon, at a moment of its own: what waits at a shard.
 	Turns func(f func())
 	// Peers are the connections to other brokers.
-	Peers   follow.Client
-	Metrics *telemetry.Metrics
+	Peers follow.Client
+	// Random is the coordinator's (coordinator.Options).
+	Random func(b []byte)
+	// SessionIdle is how long a fetch session is idle before it may be evicted.
+	SessionIdle time.Duration
+	Metrics     *telemetry.Metrics
+	// Mirrors; nil: the node has none.
+	Mirrors *VirtualMirrors
 	Rules   VirtualRules
 }
 
@@ -50,6 +59,13 @@ type VirtualRules struct {
 	KeepsEpoch bool
 	// UnknownIsRefused (R8): a write of unknown outcome is taken for one that didn't happen.
 	UnknownIsRefused bool
+	// DeleteAtOnce (KIP-107): a deletion of records is done once the leader has made it.
+	DeleteAtOnce bool
+	// TrustOldMetadata (R19): a node starts on metadata older than what its folders have followed.
+	TrustOldMetadata bool
+	Groups           coordinator.Rules
+	Sessions         api.SessionRules
+	Mirrors          MirrorRules
 }
 
 func (o *VirtualOptions) context(ctx context.Context) context.Context {
@@ -60,9 +76,12 @@ func (o *VirtualOptions) metrics() *telemetry.Metrics { return o.Metrics }
 
 // Virtual is a node without goroutines, sockets and timers of its own: its work
 // runs as tasks of the clock that it is given. What decides and what drives is the
-// node's own code; only listeners, connections, the Kafka protocol, groups and
-// mirrors are missing. The simulator uses it, and nothing else.
-type Virtual struct{ b *Broker }
+// node's own code; only listeners, connections and mirrors are missing. The
+// simulator uses it, and nothing else.
+type Virtual struct {
+	b      *Broker
+	server *api.Server // nil until it has started
+}
 
 // virtualListener names the one listener of virtual nodes.
 const virtualListener = "PLAINTEXT"
@@ -89,6 +108,13 @@ func (v *Virtual) Start() error {
 	for _, d := range b.dirs {
 		d.recovering.Store(false)
 	}
+	s := &services{groups: b.newGroups()}
+	if s.mirrors = b.virtualMirrors(s.groups); s.mirrors != nil {
+		defer s.mirrors.LookAgain() // an image may have come before the mirrors were told of images
+	}
+	b.services.Store(s)
+	b.showAllCoordinators(s.groups) // what an image shows again meanwhile is known already
+	v.server = api.NewServer(b.apiDeps())
 	b.startChores()
 	b.ready.Store(true)
 	return nil
@@ -142,6 +168,45 @@ func (v *Virtual) Partitions() api.Partitions { return (*served)(v.b) }
 // Cluster changes leaders and replicas. Its methods block.
 func (v *Virtual) Cluster() api.Cluster { return &elections{v.b} }
 
+// Answer answers the frame of a request, without its size, as a connection would;
+// nil for a request that gets no answer. It blocks.
+func (v *Virtual) Answer(ctx context.Context, frame []byte) ([]byte, error) {
+	if v.server == nil {
+		return nil, errNeverReady
+	}
+	req, err := wire.ParseRequest(frame)
+	if err != nil {
+		return nil, err
+	}
+	req.Listener, req.Principal = virtualListener, "User:ANONYMOUS"
+	resp, err := v.server.Handle(ctx, req)
+	if err != nil || resp == nil {
+		return nil, err
+	}
+	defer resp.Done()
+	out := make([]byte, 0, resp.Size())
+	for _, p := range resp.Pieces() {
+		if p.File == nil {
+			out = append(out, p.Mem...)
+			continue
+		}
+		at := len(out)
+		out = out[:at+int(p.Len)]
+		if _, err := p.File.ReadAt(out[at:], p.Off); err != nil {
+			return nil, err
+		}
+	}
+	return out[4:], nil
+}
+
+// Groups is the group coordinator; nil until the node has started. Its methods block.
+func (v *Virtual) Groups() *coordinator.Coordinator {
+	if s := v.b.services.Load(); s != nil {
+		return s.groups
+	}
+	return nil
+}
+
 // Topics changes topics. Its methods block.
 func (v *Virtual) Topics() api.Topics { return v.b.topics }
 
@@ -169,6 +234,9 @@ func (b *Broker) newShard() *shard {
 // virtualBackoffMax bounds the pause after a failed fetch, as replica.fetch.backoff.ms does.
 const virtualBackoffMax = time.Second
 
+// virtualFetchWait is how long a leader holds a fetch that has nothing to answer, as replica.fetch.wait.max.ms.
+const virtualFetchWait = 500 * time.Millisecond
+
 // followVirtually is startFollowing with the simulator's connections.
 func (b *Broker) followVirtually() error {
 	v := b.opts.virtual
@@ -176,6 +244,7 @@ func (b *Broker) followVirtually() error {
 	b.fetchers = follow.New(follow.Options{
 		Node: peers{b}, Client: v.Peers, Logger: b.logger, PartitionBytes: b.cfg.Replica.FetchMaxBytes,
 		BackoffMax: virtualBackoffMax, Context: v.context(context.Background()),
+		Limits: source.FetchLimits{MaxWait: virtualFetchWait, MinBytes: 1, MaxBytes: b.cfg.Replica.FetchResponseMaxBytes},
 	})
 	b.env.fetching, b.env.changeISR = b.fetchers, newISRWriter(b).change
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"tidemark/internal/core/control"
@@ -23,13 +24,21 @@ type cluster struct {
 	machines []*machine
 	lanes    []*lane
 	readers  []*reader
+	members  []*member
+	clients  *process // of readers that use the wire; nil where none does
 	check    *judge
+	site     // where there are several clusters; the zero value where it is the only one
 
 	storeIsDown   bool
 	lastAdvance   time.Duration
 	topicsMade    int
 	wantTopic     types.TopicID // the present topic's id; zero while it is deleted
 	topic         types.TopicID // as the store has it, zero if there is none
+	clientWork    sync.WaitGroup
+	offsetsTopic  types.TopicID // of __consumer_offsets; zero without groups
+	backup        *metadataBackup
+	restores      restores
+	stopped       bool // no process starts: an operator restores the metadata
 	pids          types.ProducerID
 	manual        bool // a script starts what has stopped
 	healed        bool
@@ -57,11 +66,15 @@ func newCluster(seed uint64, o *ClusterOptions, m *Mutation, s *story) *cluster 
 	c.quiet = slog.New(slog.DiscardHandler)
 	c.net = newNetwork(k, &o.Messages)
 	c.check = newJudge(c)
+	c.site = site{id: "cluster"}
 	for i := range o.Brokers {
 		c.machines = append(c.machines, newMachine(c, types.BrokerID(i+1)))
 	}
 	for i, m := range c.machines {
 		k.after(time.Duration(i)*time.Millisecond, "boot", m.boot)
+	}
+	if o.Wire {
+		c.clients = newProcess(k, "clients", 1)
 	}
 	for p := range o.Partitions {
 		for i := range o.Producers {
@@ -77,6 +90,7 @@ func newCluster(seed uint64, o *ClusterOptions, m *Mutation, s *story) *cluster 
 	}
 	c.advanceStore()
 	c.orderTopic()
+	c.orderGroups()
 	return c
 }
 
@@ -96,6 +110,10 @@ func (c *cluster) end() {
 			m.p.current = nil // the run may have ended inside a task, by what it found there
 			m.p.kill()
 		}
+	}
+	if c.clients != nil {
+		c.clients.current = nil
+		c.clients.kill()
 	}
 }
 
@@ -118,7 +136,7 @@ func (c *cluster) advanceStore() {
 
 // storeChanged looks at what was written, and has the watches see it.
 func (c *cluster) storeChanged() {
-	if !c.check.stored() {
+	if !c.eye().stored() {
 		return
 	}
 	for _, m := range c.machines {
@@ -235,6 +253,12 @@ func (c *cluster) heal() {
 	for _, m := range c.machines {
 		m.heal()
 	}
+	for _, g := range c.members {
+		if g.away {
+			g.back()
+		}
+	}
+	c.raiseVaults()
 	if c.wantTopic.IsZero() {
 		c.orderTopic()
 	}
@@ -310,7 +334,7 @@ func (c *cluster) unfinished() string {
 			return why
 		}
 	}
-	return ""
+	return c.groupsUnfinished(image)
 }
 
 // behind says what one partition lacks.

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	src "tidemark/internal/source"
 	"tidemark/internal/wire"
 )
 
@@ -145,7 +145,7 @@ func (m *machine) produce(topic types.TopicID, number int32, raw []byte, acks in
 		return 0, err
 	}
 	if acks == -1 {
-		m.c.check.acked(m, meta.PartitionID{Topic: topic, Number: number}, res.BaseOffset, sent)
+		m.c.eye().acked(m, meta.PartitionID{Topic: topic, Number: number}, res.BaseOffset, sent)
 	}
 	return res.BaseOffset, nil
 }
@@ -192,7 +192,8 @@ type reader struct {
 	sent      int
 	read      int
 	since     time.Duration // of its last answer
-	end       types.Offset  // high watermark of the last answer
+	sessions  map[types.BrokerID]*src.Session
+	end       types.Offset // high watermark of the last answer
 }
 
 func newReader(c *cluster, number, partition int) *reader {
@@ -225,6 +226,10 @@ func (r *reader) poll() {
 		r.leader, r.epoch = id, e
 	}
 	attempt, m := r.sent, r.c.machine(r.leader)
+	if r.c.clients != nil {
+		r.pollWire(m)
+		return
+	}
 	topic, at, last, epoch := r.topic, r.at, r.last, r.epoch
 	r.c.net.call(r.who(), m.name, "consume", clientTimeout, func(reply func(func())) {
 		if !m.serves() {
@@ -270,12 +275,12 @@ func (r *reader) answered(m *machine, out api.ReadResult, raw []byte, err error)
 		return
 	}
 	switch {
-	case out.HasDiverging || errors.Is(err, wire.ErrOffsetOutOfRange):
-		if l.unclean < 0 && !r.c.o.Compacted {
+	case out.HasDiverging || isOutOfRange(err):
+		if l.unclean < 0 && !r.c.o.Compacted && r.at >= l.starts.legal {
 			r.c.check.fail("ConsumerSeesStable", "%s at %d (last epoch %d) is told by %s that its log differs (%v, %v), and no unclean election came", r.who(), r.at, r.last, m.name, out.Diverging, err)
 		}
 		r.k.probe("consumer: truncated")
-		r.at, r.last, r.end = 0, types.NoLeaderEpoch, 0
+		r.at, r.last, r.end = r.c.earliest(m, l.id), types.NoLeaderEpoch, 0
 		return
 	case err != nil:
 		return

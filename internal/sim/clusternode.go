@@ -38,6 +38,14 @@ type machine struct {
 	work    sync.WaitGroup
 	image   *meta.Image // at the last look
 	parts   []*held
+	// bootedAt is when it began; lateKept are removals that a mutation still holds back.
+	bootedAt time.Duration
+	lateKept int
+	// followedTo is how far the folder had followed the metadata before the start.
+	followedTo meta.Revision
+	toldBack   bool
+	// kept is what the logs held when the last process ended, where nobody has looked since.
+	kept map[meta.PartitionID]*remembered
 }
 
 // held is a partition that the process holds.
@@ -48,8 +56,8 @@ type held struct {
 }
 
 func newMachine(c *cluster, id types.BrokerID) *machine {
-	d := c.k.dice(fmt.Sprintf("machine %d", id))
-	m := &machine{c: c, k: c.k, id: id, name: fmt.Sprintf("broker %d", id), mem: vfs.NewMem(), rate: 1 + (d.Float64()-0.5)*2*c.o.Drift}
+	d := c.k.dice(c.prefix + fmt.Sprintf("machine %d", id))
+	m := &machine{c: c, k: c.k, id: id, name: c.prefix + fmt.Sprintf("broker %d", id), mem: vfs.NewMem(), kept: map[meta.PartitionID]*remembered{}, rate: 1 + (d.Float64()-0.5)*2*c.o.Drift}
 	m.wall = wallClock{k: c.k, drift: (d.Float64() - 0.5) * 1e-4}
 	m.mem.SetClock(func() time.Time { return time.UnixMilli(int64(m.wall.now())) })
 	return m
@@ -72,10 +80,12 @@ func (m *machine) task(f func()) {
 
 // boot starts a process on the disk as it is.
 func (m *machine) boot() {
-	if m.up() {
+	if m.up() || m.c.stopped {
 		return
 	}
 	m.life++
+	m.bootedAt, m.lateKept = m.k.now, 0
+	m.noteFollowed()
 	m.closing, m.waiting, m.image, m.parts = false, false, nil, nil
 	p := newProcess(m.k, m.name, m.rate)
 	m.p, m.disk = p, newDisk(m.mem)
@@ -86,8 +96,8 @@ func (m *machine) boot() {
 	m.link = newStoreLink(m)
 	m.node = broker.NewVirtual(m.config(), broker.VirtualOptions{
 		Logger: slog.New(&storyHandler{m: m}), FS: disk, Store: m.link, Clock: p, Wall: m.wall.now, Metrics: sharedMetrics,
-		Turns: m.turns(p),
-		Peers: &peerLinks{m: m}, Rules: m.c.mutation.rules,
+		Turns: m.turns(p), Random: m.random, SessionIdle: sessionIdle,
+		Peers: &peerLinks{m: m}, Rules: m.c.mutation.rulesOf(m), Mirrors: m.c.mirrorsOf(m),
 	})
 	m.note("starts, life %d", m.life)
 	life := m.life
@@ -98,6 +108,14 @@ func (m *machine) boot() {
 		}
 	})
 	p.settle()
+}
+
+// random fills b, for the ids of group members.
+func (m *machine) random(b []byte) {
+	d := m.k.dice("ids " + m.name)
+	for i := range b {
+		b[i] = byte(d.IntN(256))
+	}
 }
 
 // turns says when a shard runs what was sent to it.
@@ -115,12 +133,24 @@ func (m *machine) turns(p *process) func(func()) {
 
 func (m *machine) config() *config.Broker {
 	c, o := config.Default(), m.c.o
-	c.NodeID, c.ClusterID, c.LogDirs, c.NumShards = m.id, "cluster", []string{logDir}, 2
+	c.NodeID, c.ClusterID, c.LogDirs, c.NumShards = m.id, m.c.id, []string{logDir}, 2
 	c.MetadataTTLMs, c.ReplicaLagTimeMaxMs = types.Millis(o.Lease/time.Millisecond), types.Millis(o.LagMax/time.Millisecond)
 	c.LogFlushAcks, c.LogFlushCheckpointMs, c.LogRetentionCheckIntervalMs = o.FlushAcks, 3000, 20_000
-	c.LogCleanerEnable, c.LogCleanerBackoffMs, c.LogSegmentDeleteDelayMs = o.Compacted, 5000, 2000
+	if o.RetentionBytes > 0 {
+		c.LogRetentionCheckIntervalMs = 4000
+	}
+	c.LogCleanerEnable, c.LogCleanerBackoffMs, c.LogSegmentDeleteDelayMs = o.Compacted || o.Members > 0, 5000, 2000
+	c.Group.MinSessionTimeoutMs, c.Group.InitialRebalanceDelayMs = 1, 200
+	if o.SessionSlots > 0 {
+		c.FetchSessionCacheSlots = o.SessionSlots
+	}
+	if o.VaultBytes > 0 {
+		c.Vault.MaxBytes = o.VaultBytes
+	}
+	c.Replica.FetchMaxBytes, c.Replica.FetchResponseMaxBytes = int32(o.FetchBytes), int32(o.FetchBytes)
 	c.AutoLeaderRebalance, c.LeaderImbalanceCheckSeconds = o.Rebalance, 20
 	c.NumRecoveryThreadsPerDir = 64
+	m.c.configure(c)
 	return c
 }
 
@@ -130,6 +160,9 @@ func (o *ClusterOptions) topicConfigs() map[string]string {
 		"min.insync.replicas": fmt.Sprint(o.MinISR), "segment.bytes": fmt.Sprint(o.SegmentBytes), "index.interval.bytes": "300",
 		"flush.ms": fmt.Sprint(o.FlushEvery.Milliseconds()), "unclean.leader.election.enable": fmt.Sprint(o.Unclean), "retention.ms": "-1",
 		"message.timestamp.after.max.ms": "9223372036854775807",
+	}
+	if o.RetentionBytes > 0 {
+		s["retention.bytes"] = fmt.Sprint(o.RetentionBytes)
 	}
 	if o.Compacted {
 		s["cleanup.policy"], s["min.cleanable.dirty.ratio"], s["segment.ms"] = "compact", "0.1", "10000"
@@ -147,9 +180,9 @@ func (m *machine) diskCrashed(op diskOp, name string) {
 // lose makes the disk what the crash leaves of it.
 func (m *machine) lose() {
 	d := m.k.dice("crash")
-	if !d.chance(m.c.o.PowerLoss) {
+	if !d.chance(m.c.o.PowerLoss) || m.c.stopped || m.c.restores.wentBack {
 		m.k.probe("disk: process killed")
-		m.c.check.lost(m, false)
+		m.c.eye().lost(m, false)
 		return
 	}
 	m.losePower(d.Uint64(), m.c.o.KeepBlock, m.c.o.KeepEntry)
@@ -157,7 +190,7 @@ func (m *machine) lose() {
 
 func (m *machine) losePower(seed uint64, keepBlock, keepEntry float64) {
 	m.k.probe("disk: power lost")
-	m.c.check.lost(m, true)
+	m.c.eye().lost(m, true)
 	m.mem = m.mem.CrashClone(vfs.CrashConfig{Seed: seed, KeepBlock: keepBlock, KeepEntry: keepEntry})
 }
 
@@ -215,7 +248,7 @@ func (m *machine) shutDown(back time.Duration) bool {
 				return
 			}
 			m.note("stopped (%v)", err)
-			m.c.check.lost(m, false)
+			m.c.eye().lost(m, false)
 			m.end()
 			m.k.after(back, "restart", m.boot)
 		})
@@ -241,8 +274,9 @@ func (m *machine) look() {
 		m.listParts()
 	}
 	for _, h := range m.parts {
-		m.c.check.look(m, h)
+		m.c.eye().look(m, h)
 	}
+	m.c.check.started(m)
 	if !m.node.IsReady() || m.waiting {
 		return
 	}

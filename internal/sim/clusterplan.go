@@ -44,6 +44,12 @@ func init() {
 		{"recreate", 0.15, (*cluster).recreate},
 		{"crash-pair", 0.5, (*cluster).crashPair},
 		{"crash-leader", 1, (*cluster).crashLeader},
+		{"group-leave", 2, (*cluster).groupLeave},
+		{"group-pause", 2, (*cluster).groupPause},
+		{"crash-coordinator", 1, (*cluster).crashCoordinator},
+		{"delete-records", 3, (*cluster).deleteRecords},
+		{"backup", 0.6, (*cluster).takeBackup},
+		{"restore", 0.2, (*cluster).restore},
 	}
 }
 
@@ -144,7 +150,7 @@ func (c *cluster) cutLink(d dice) string {
 	return c.cut(d, a.name, b.name)
 }
 
-func (c *cluster) cutStore(d dice) string { return c.cut(d, c.anyMachine(d).name, "store") }
+func (c *cluster) cutStore(d dice) string { return c.cut(d, c.anyMachine(d).name, c.storeName()) }
 
 func (c *cluster) cut(d dice, a, b string) string {
 	there, back := d.chance(0.8), d.chance(0.8)
@@ -250,8 +256,12 @@ func (c *cluster) clockJump(d dice) string {
 	return fmt.Sprintf("the wall clock of %s by %v", m.name, by.Round(time.Second))
 }
 
-// anyPartition picks a partition of the present topic; false if there is none.
+// anyPartition picks a partition of the present topic, or now and then of the
+// offsets; false if there is none.
 func (c *cluster) anyPartition(d dice) (meta.PartitionID, bool) {
+	if c.o.Members > 0 && d.chance(0.3) {
+		return meta.PartitionID{Topic: c.offsetsTopic, Number: int32(d.IntN(offsetsPartitions))}, c.check.hasOffsets
+	}
 	n := int32(d.IntN(c.o.Partitions))
 	return meta.PartitionID{Topic: c.topic, Number: n}, !c.topic.IsZero()
 }

@@ -36,7 +36,7 @@ func (s *storeLink) call(ctx context.Context, what string, do func(*mem.Store) (
 		}
 	}
 	c := s.m.c
-	c.net.call(s.m.name, "store", what, timeout, func(reply func(func())) {
+	c.net.call(s.m.name, c.storeName(), what, timeout, func(reply func(func())) {
 		arrived := do(c.store)
 		c.storeChanged()
 		reply(func() { once(arrived) })
@@ -189,7 +189,7 @@ func (w *watchLink) arrive() {
 	if w.s.p.dead || w.closed {
 		return
 	}
-	if m.c.net.isCut("store", m.name) || m.c.storeIsDown {
+	if m.c.net.isCut(m.c.storeName(), m.name) || m.c.storeIsDown {
 		m.k.after(100*time.Millisecond, "watch", w.arrive)
 		return
 	}

@@ -32,6 +32,8 @@ type Mutation struct {
 
 	// Cluster is what is switched off in the system of brokers; nil for the mirror's mutations.
 	Cluster *clusterMutation
+	// Mirrors is what is switched off in the system of several clusters; nil for the others' mutations.
+	Mirrors *mirrorsMutation
 }
 
 // Mutations are all that there are, in the order of their names.
@@ -101,23 +103,32 @@ func (noKeeper) Keep(log.Removal) (string, error) { return "kept-nowhere", nil }
 // lateKeeper keeps a removal once the cut is over.
 type lateKeeper struct{ n *standby }
 
-// Keep implements log.Keeper.
-func (l *lateKeeper) Keep(r log.Removal) (string, error) {
+// copyOf is a removal whose bytes outlive the log's files.
+func copyOf(r log.Removal) (log.Removal, error) {
+	r.Ranges = slices.Clone(r.Ranges)
 	for i := range r.Ranges {
 		g := &r.Ranges[i]
 		raw := make([]byte, g.Len)
 		if _, err := g.File.ReadAt(raw, g.Pos); err != nil {
-			return "", err
+			return r, err
 		}
-		copied := vfs.NewMem()
-		f, err := copied.Create("copy")
+		f, err := vfs.NewMem().Create("copy")
 		if err != nil {
-			return "", err
+			return r, err
 		}
 		if _, err := f.WriteAt(raw, g.Pos); err != nil {
-			return "", err
+			return r, err
 		}
 		g.File, g.Whole = f, false
+	}
+	return r, nil
+}
+
+// Keep implements log.Keeper.
+func (l *lateKeeper) Keep(r log.Removal) (string, error) {
+	r, err := copyOf(r)
+	if err != nil {
+		return "", err
 	}
 	l.n.w.check.laterKept++
 	l.n.after(0, "keep late", func() {

@@ -57,6 +57,8 @@ func Make(r Run) (*Result, error) {
 	var w system
 	if _, isCluster := clusterProfiles[r.Profile]; isCluster {
 		w, err = out.cluster(m)
+	} else if _, isMirrors := mirrorsProfiles[r.Profile]; isMirrors {
+		w, err = out.mirrors(m)
 	} else {
 		w, err = out.mirror(m)
 	}
@@ -82,8 +84,8 @@ func Make(r Run) (*Result, error) {
 
 // mirror makes a world of a standby and its source.
 func (r *Result) mirror(m *Mutation) (*world, error) {
-	if m.Cluster != nil {
-		return nil, fmt.Errorf("mutation %s is for the profiles of the cluster: %s", m.Name, m.Profile)
+	if m.Cluster != nil || m.Mirrors != nil {
+		return nil, fmt.Errorf("mutation %s is for profile %s and its kin", m.Name, m.Profile)
 	}
 	o, err := Swarm(r.Run.Seed, r.Run.Profile)
 	if err != nil {

@@ -68,22 +68,22 @@ func (c *Call) lineage(ref topicRef, n int32) wire.LineagePartition {
 	for i, e := range rec.Timelines {
 		out.Timelines[i] = wire.Timeline{ID: e.ID, FirstEpoch: e.FirstEpoch, FirstOffset: e.FirstOffset}
 	}
-	out.Path = mirrorPath(c.Image, rec)
-	out.IsMirror = isMirror(rec)
+	out.Path = MirrorPath(c.Image, rec)
+	out.IsMirror = IsMirror(rec)
 	return out
 }
 
-// isMirror reports whether the partition follows a source; one that is read-only
+// IsMirror reports whether the partition follows a source; one that is read-only
 // without a source, or was stopped, is merely fenced (R27).
-func isMirror(rec *meta.PartitionRecord) bool {
+func IsMirror(rec *meta.PartitionRecord) bool {
 	return rec.IsMirror() && rec.Mirror.State != meta.MirrorStopped
 }
 
-// mirrorPath lists the clusters that a mirror copies from, the nearest first
+// MirrorPath lists the clusters that a mirror copies from, the nearest first
 // (R25): its source, and what that said of its own. Before the list is adopted the
 // source is known from the mirror's record alone.
-func mirrorPath(image *meta.Image, rec *meta.PartitionRecord) []string {
-	if !isMirror(rec) {
+func MirrorPath(image *meta.Image, rec *meta.PartitionRecord) []string {
+	if !IsMirror(rec) {
 		return nil
 	}
 	path := []string{rec.Mirror.SourceClusterID}

@@ -1,0 +1,70 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/source"
+)
+
+// VirtualMirrors are what the mirrors of a virtual node have in place of connections.
+type VirtualMirrors struct {
+	// Connect makes the client of a mirror's source.
+	Connect func(cfg *source.Config, clusterID string) mirror.Source
+	// Ask has another broker of the cluster do its part of a verb.
+	Ask func(ctx context.Context, id types.BrokerID, verb string, body []byte, patience time.Duration) ([]byte, error)
+	// Addresses are the cluster's, for a mirror of it elsewhere.
+	Addresses []string
+	// Jitter draws from [0, n).
+	Jitter func(n int64) int64
+}
+
+// MirrorRules are rules of mirroring that the simulator switches off.
+type MirrorRules struct {
+	Mirror mirror.Rules
+	// FirstCut is R19's, at brokers that don't lead the mirror.
+	FirstCut timeline.Rules
+	// FirstCutInSync (R19): only in-sync replicas make their first cut.
+	FirstCutInSync bool
+	// NoCutBeforeLeading (R19): a leader that clients write to serves without its first cut.
+	NoCutBeforeLeading bool
+	// Keeper, if not nil, takes the vault's place at the logs.
+	Keeper func(vault log.Keeper) log.Keeper
+}
+
+// firstCutRules are all on but in tests of the rules themselves.
+func (p *Partition) firstCutRules() timeline.Rules {
+	r := p.env.rules.Mirrors
+	switch {
+	case p.env.firstCut != nil:
+		return *p.env.firstCut
+	case r.FirstCutInSync && !p.record.InISR(p.env.nodeID), r.NoCutBeforeLeading && p.leading:
+		return timeline.Rules{NoCut: true}
+	}
+	return r.FirstCut
+}
+
+// virtualMirrors makes the mirrors of a virtual node; nil for one that has none.
+func (b *Broker) virtualMirrors(groups *coordinator.Coordinator) *mirror.Mirrors {
+	v := b.opts.virtual
+	if v.Mirrors == nil {
+		return nil
+	}
+	return mirror.New(mirror.Options{
+		Node: mirrorNode{b}, Groups: groups, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version, FS: b.fs, Vault: b.vault,
+		Context: v.context(context.Background()), Connect: v.Mirrors.Connect, Jitter: v.Mirrors.Jitter, Rules: b.env.rules.Mirrors.Mirror,
+	})
+}
+
+// Mirrors are the node's mirrors; nil until it has started. Their methods block.
+func (v *Virtual) Mirrors() *mirror.Mirrors {
+	if s := v.b.services.Load(); s != nil {
+		return s.mirrors
+	}
+	return nil
+}

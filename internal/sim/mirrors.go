@@ -1,0 +1,417 @@
+package sim
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"tidemark/internal/broker"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore/mem"
+)
+
+// mirrors is a run of two or three clusters that mirror each other, with
+// operators on all of them, and perhaps a cluster of another make where the topic
+// began. Each cluster is that of cluster.go: production nodes, whose mirrors
+// reach the other clusters over a simulated link.
+type mirrors struct {
+	k        *kernel
+	o        *MirrorsOptions
+	mutation *mirrorsMutation
+	net      *network
+	sites    []*cluster
+	kafka    *world // the model of a Kafka cluster and what happens to it; nil if there is none
+	fars     []farCluster
+	pens     []*pen
+	check    *arbiter
+
+	pids     types.ProducerID
+	healed   bool
+	healedAt time.Duration
+	verbs    map[string]int // that operators asked for, by name
+	paused   map[string]bool
+}
+
+const siteNames = "ABC"
+
+func newMirrors(seed uint64, o *MirrorsOptions, m *Mutation, s *story) *mirrors {
+	k := newKernel(seed, s)
+	k.buggify = o.Buggify
+	w := &mirrors{k: k, o: o, mutation: m.Mirrors, pids: 1000, verbs: map[string]int{}}
+	if w.mutation == nil {
+		w.mutation = &mirrorsMutation{}
+	}
+	w.net = newNetwork(k, &o.Messages)
+	w.check = newArbiter(w)
+	if o.Kafka {
+		w.addKafka()
+	}
+	for i := range o.Sites {
+		w.addSite(i)
+	}
+	for n := range o.Partitions {
+		for i := range o.Producers {
+			w.pens = append(w.pens, newPen(w, i, n))
+		}
+	}
+	w.advanceStores()
+	if !o.Kafka {
+		w.sites[0].orderTopic()
+	}
+	w.check.watchGroups()
+	return w
+}
+
+// addSite makes a Tidemark cluster.
+func (w *mirrors) addSite(number int) {
+	c := &cluster{
+		k: w.k, o: w.o.clusterOptions(), net: w.net, store: mem.New(), registrations: map[string]life{}, quiet: slog.New(slog.DiscardHandler),
+		mutation: &clusterMutation{rules: broker.VirtualRules{Mirrors: w.mutation.rules, Log: w.mutation.log}, change: w.mutation.change},
+	}
+	c.check = newJudge(c) // it judges one cluster alone; the world's own is used
+	c.site = site{id: "cluster-" + siteNames[number:number+1], prefix: siteNames[number:number+1] + " ", number: number, world: w}
+	c.judged = newSiteJudge(w.check, c)
+	for i := range w.o.Brokers {
+		c.machines = append(c.machines, newMachine(c, types.BrokerID(i+1)))
+	}
+	for i, m := range c.machines {
+		w.k.after(time.Duration(i)*time.Millisecond, "boot", m.boot)
+	}
+	w.sites = append(w.sites, c)
+	w.fars = append(w.fars, tideFar{c})
+}
+
+func (w *mirrors) addKafka() {
+	o := &Options{
+		Partitions: w.o.Partitions, Messages: w.o.Messages, SlowReplica: w.o.SlowReplica, Zombie: w.o.Zombie, Compacted: w.o.Compacted,
+		FetchBytes: w.o.FetchBytes,
+	}
+	w.kafka = &world{k: w.k, o: o, net: w.net, src: newSource(w.k, o)}
+	w.fars = append(w.fars, kafkaFar{w: w, s: w.kafka.src})
+}
+
+// mirrorsStepsMost bounds a run.
+const mirrorsStepsMost = 900_000
+
+func (w *mirrors) kernel() *kernel { return w.k }
+
+func (w *mirrors) bounds() (time.Duration, time.Duration, int) {
+	return w.o.Length, w.o.Calm, mirrorsStepsMost
+}
+
+func (w *mirrors) end() {
+	for _, c := range w.sites {
+		c.end()
+	}
+}
+
+// advanceStores moves the stores' clocks, by which leases end.
+func (w *mirrors) advanceStores() {
+	for _, c := range w.sites {
+		c.store.Advance(w.k.now - c.lastAdvance)
+		c.lastAdvance = w.k.now
+		c.storeChanged()
+	}
+	w.k.after(250*time.Millisecond, "store clock", w.advanceStores)
+}
+
+// topicID is the topic's at a site; zero if it has none.
+func (c *cluster) topicID() types.TopicID {
+	for _, m := range c.machines {
+		if m.serves() {
+			if t, ok := m.node.Image().TopicByName(clusterTopic); ok {
+				return t.ID
+			}
+		}
+	}
+	return types.TopicID{}
+}
+
+// heal ends all faults.
+func (w *mirrors) heal() {
+	w.k.note("PLAN", "all faults end")
+	w.healed, w.healedAt = true, w.k.now
+	w.net.calm = true
+	clear(w.net.cut)
+	w.k.buggify = false
+	for _, c := range w.sites {
+		c.healed, c.healedAt, c.storeIsDown = true, w.k.now, false
+		c.store.SetDown(false)
+		c.store.HoldWatches(false)
+		c.store.ReleaseLate()
+		for _, m := range c.machines {
+			m.heal()
+			if w.o.VaultBytes >= 0 && m.up() {
+				m.restartLater("vault.max.bytes is raised")
+			}
+		}
+		c.storeChanged()
+	}
+	w.o.VaultBytes = -1 // an operator raises vault.max.bytes
+	if w.kafka != nil {
+		w.healKafka()
+	}
+	w.push()
+}
+
+func (w *mirrors) healKafka() {
+	w.kafka.o.SlowReplica, w.kafka.o.Zombie = 0, 0
+	d := w.k.dice("heal")
+	for b := range srcReplicas {
+		w.kafka.src.setUp(b, d, false)
+	}
+	for _, p := range w.kafka.src.parts {
+		for _, r := range p.replicas {
+			if r.broker != p.leader {
+				r.leads = -1
+			}
+		}
+		p.replicate()
+	}
+}
+
+// push has clients and operators go on after the faults: a record now and then where
+// one may be written, and the verbs that end what only an operator may end.
+func (w *mirrors) push() {
+	if since := w.k.now - w.healedAt; since > 10*time.Second && since < 40*time.Second {
+		for _, l := range w.pens {
+			if len(l.queue) == 0 {
+				l.write(1)
+			}
+		}
+	}
+	for _, c := range w.sites {
+		c.electStuck()
+		w.tidyUp(c)
+	}
+	w.k.after(2*time.Second, "clients go on", w.push)
+}
+
+// tidyUp is the operator who looks at a cluster after the faults: fences whose
+// switchover died are opened, paused mirrors go on, gaps are accepted.
+func (w *mirrors) tidyUp(c *cluster) {
+	if w.k.now-w.healedAt < 15*time.Second {
+		return
+	}
+	image := c.image(w.k.dice("heal"))
+	if image == nil {
+		return
+	}
+	for e := range image.Mirrors() {
+		if e.Record.Want == meta.WantPaused {
+			w.ask(c, "resume", e.ID)
+		}
+	}
+	for p := range image.PartitionsOf(c.topicID()) {
+		switch r := p.Record; {
+		case r == nil:
+		case r.Fence != nil && w.k.now-w.healedAt > 2*time.Minute:
+			w.ask(c, "reopen", "")
+		case r.IsMirror() && r.Mirror.State == meta.MirrorFailed:
+			if reason, _ := core.ReasonOf(r.Mirror.Reason); reason == core.SourceGap {
+				w.ask(c, "accept-gap", r.Mirror.Name)
+			}
+		}
+	}
+}
+
+// unfinished says what has not converged, "" if everything has.
+func (w *mirrors) unfinished() string {
+	for _, c := range w.sites {
+		if why := w.unsettled(c); why != "" {
+			return c.id + ": " + why
+		}
+	}
+	for _, l := range w.pens {
+		if why := l.behind(); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// unsettled says what one cluster lacks.
+func (w *mirrors) unsettled(c *cluster) string {
+	for _, m := range c.machines {
+		if !m.serves() {
+			return m.name + " doesn't serve"
+		}
+	}
+	image := c.machines[0].node.Image()
+	for e := range image.Mirrors() {
+		if e.Record.Want == meta.WantPaused {
+			return "mirror " + e.ID + " is paused"
+		}
+	}
+	topic := c.topicID()
+	if topic.IsZero() {
+		if c.number == 0 && !w.o.Kafka {
+			return "the topic isn't there"
+		}
+		return w.mayLackTopic(c, image)
+	}
+	for p := range image.PartitionsOf(topic) {
+		if why := c.behind(p); why != "" {
+			return fmt.Sprintf("partition %d: %s", p.ID.Number, why)
+		}
+		if why := w.astray(c, image, p); why != "" {
+			return fmt.Sprintf("partition %d: %s", p.ID.Number, why)
+		}
+	}
+	return ""
+}
+
+// mayLackTopic says why a site without the topic ought to have it.
+func (w *mirrors) mayLackTopic(c *cluster, image *meta.Image) string {
+	for e := range image.Mirrors() {
+		if e.Record.Want != meta.WantRunning {
+			continue
+		}
+		far := w.farAt(e.Record.Bootstrap)
+		if t, ok := far.(tideFar); ok && t.c.topicID().IsZero() {
+			continue // nothing there to copy
+		}
+		return "mirror " + e.ID + " runs and has not made the topic"
+	}
+	return ""
+}
+
+// astray says what is wrong with a partition that mirrors, or was to be something else by now.
+func (w *mirrors) astray(c *cluster, image *meta.Image, p *meta.Partition) string {
+	r := p.Record
+	switch {
+	case r.Fence != nil:
+		return "it is fenced"
+	case r.Writable:
+		return ""
+	case r.Mirror == nil:
+		return "it is read-only and no mirror"
+	}
+	e, ok := image.Mirror(r.Mirror.Name)
+	if !ok {
+		return "its mirror " + r.Mirror.Name + " is gone"
+	}
+	if e.Record.Want == meta.WantStopped {
+		return "its mirror was failed over and it isn't writable"
+	}
+	reason, _ := core.ReasonOf(r.Mirror.Reason)
+	switch r.Mirror.State {
+	case meta.MirrorFailed:
+		return w.mayFail(c, p, reason, r.Mirror.Reason)
+	case meta.MirrorMirroring:
+		return w.behindSource(c, p, w.farAt(e.Record.Bootstrap))
+	}
+	if w.roundabout(c, p.ID, map[int]bool{}) {
+		return ""
+	}
+	return "it is " + r.Mirror.State + " " + r.Mirror.Reason
+}
+
+// roundabout reports whether a partition waits for mirrors that wait for it: two
+// sites that were made mirrors of each other's mirrors have no primary. R25
+// refuses it where it is seen; nothing is lost by it.
+func (w *mirrors) roundabout(c *cluster, id meta.PartitionID, seen map[int]bool) bool {
+	if seen[c.number] {
+		return true
+	}
+	seen[c.number] = true
+	r := c.record(id)
+	if r == nil || r.Writable || r.Mirror == nil {
+		return false
+	}
+	for _, e := range c.mirrorRecords() {
+		if e.Name == r.Mirror.Name {
+			if t, ok := w.farAt(e.Bootstrap).(tideFar); ok {
+				return w.roundabout(t.c, id, seen)
+			}
+		}
+	}
+	return false
+}
+
+func (c *cluster) mirrorRecords() []*meta.MirrorRecord {
+	var out []*meta.MirrorRecord
+	for _, m := range c.machines {
+		if m.serves() {
+			for e := range m.node.Image().Mirrors() {
+				out = append(out, e.Record)
+			}
+			return out
+		}
+	}
+	return out
+}
+
+// mayFail reports whether a partition may stay FAILED for its reason.
+func (w *mirrors) mayFail(c *cluster, p *meta.Partition, reason core.Reason, text string) string {
+	switch reason {
+	case core.TopicIDMismatch, core.SourceTopicGone:
+		if w.kafka != nil && w.kafka.src.made > 1 {
+			w.k.probe("end: mirror stays FAILED, " + string(reason))
+			return ""
+		}
+	case core.PlanRequired, core.AheadOfSource, core.UnrelatedLogs, core.OtherCluster, core.SourceIsMirror, core.MirrorLoop:
+		w.k.probe("end: mirror stays FAILED, " + string(reason)) // the operator's to decide
+		return ""
+	}
+	if w.roundabout(c, p.ID, map[int]bool{}) {
+		return ""
+	}
+	return "it is FAILED and nothing justifies it: " + text
+}
+
+// behindSource says what a running mirror lacks of its source.
+func (w *mirrors) behindSource(c *cluster, p *meta.Partition, far farCluster) string {
+	end := w.leaderEnd(c, p.ID)
+	switch f := far.(type) {
+	case tideFar:
+		r := f.c.record(p.ID)
+		if r == nil {
+			return "its source has another topic, or none, and it doesn't say so"
+		}
+		if at := w.leaderEnd(f.c, p.ID); at != end {
+			if w.roundabout(c, p.ID, map[int]bool{}) || end > at && !r.Writable && r.Mirror != nil && r.Mirror.State == meta.MirrorFailed {
+				return "" // ahead of a mirror that stands still
+			}
+			return fmt.Sprintf("the log ends at %d, the source's at %d", end, at)
+		}
+	case kafkaFar:
+		if p.ID.Topic != f.s.topic {
+			return "the source's topic is another one and it doesn't say so"
+		}
+		l := f.s.parts[p.ID.Number].lead()
+		if l == nil || l.hw != l.end {
+			return "the source has not settled"
+		}
+		if l.end != end {
+			return fmt.Sprintf("the log ends at %d, the source's at %d", end, l.end)
+		}
+	}
+	return ""
+}
+
+// leaderEnd is the log end of a partition's leader, -1 if it can't be seen.
+func (w *mirrors) leaderEnd(c *cluster, id meta.PartitionID) types.Offset {
+	r := c.record(id)
+	if r == nil {
+		return -1
+	}
+	m := c.machine(r.Leader)
+	if m == nil || !m.serves() {
+		return -1
+	}
+	part, ok := m.node.Broker().Partition(id.Topic, id.Number)
+	if !ok {
+		return -1
+	}
+	v, ok := part.View()
+	if !ok {
+		return -1
+	}
+	return v.LogEnd
+}
+
+// final reads everything once more and compares all replicas of all clusters.
+func (w *mirrors) final() { w.check.final() }

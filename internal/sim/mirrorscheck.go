@@ -1,0 +1,520 @@
+package sim
+
+import (
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/core/epoch"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+)
+
+// arbiter compares what all brokers of all clusters hold with what must be. It
+// knows every batch that was ever written anywhere, reads the logs, the vaults and
+// the stores' records, and believes no broker.
+type arbiter struct {
+	w        *mirrors
+	orchard  *orchard
+	writers  map[writerKey]siteServer
+	attempts map[uint32][]attempt // by what a producer sent
+	// issued is when a failover of a mirror was last asked for, the first time of it.
+	issued map[string]time.Duration
+	// begun is when a start of a mirror was first seen, by its id.
+	begun map[string]time.Duration
+	// plans are the previews that operators saw, by the partition's plan id.
+	plans  map[string]mirror.PartitionPlan
+	writes int
+	cuts   int
+}
+
+// writerKey: one broker incarnation appends clients' records there (OneWriter).
+type writerKey struct {
+	part     meta.PartitionID
+	timeline string
+	epoch    types.LeaderEpoch
+}
+
+type siteServer struct {
+	site int
+	server
+}
+
+// attempt is a producer's write as it reached a broker.
+type attempt struct {
+	m     *machine
+	part  meta.PartitionID
+	lists timeline.List
+}
+
+func newArbiter(w *mirrors) *arbiter {
+	return &arbiter{
+		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{},
+		begun: map[string]time.Duration{}, plans: map[string]mirror.PartitionPlan{},
+	}
+}
+
+func (a *arbiter) fail(invariant, format string, args ...any) {
+	if !slices.Contains(a.w.mutation.mute, invariant) {
+		a.w.k.fail(invariant, format, args...)
+	}
+}
+
+// bodySum is of what a producer sent, without what a leader stamps.
+func bodySum(raw []byte) uint32 { return crc32.ChecksumIEEE(raw[21:]) }
+
+// attempted takes note that a producer's write came to a broker: it may be found
+// in a log after a crash that nobody saw it written before.
+func (a *arbiter) attempted(m *machine, part meta.PartitionID, raw []byte) {
+	r, _ := m.node.Image().Partition(part.Topic, part.Number)
+	if r != nil {
+		sum := bodySum(raw)
+		a.attempts[sum] = append(a.attempts[sum], attempt{m: m, part: part, lists: r.Timelines})
+	}
+}
+
+// previewed takes note of what an operator was shown.
+func (a *arbiter) previewed(c *cluster, p *mirror.Preview) {
+	for _, pp := range p.Partitions {
+		a.plans[c.id+pp.PlanID] = pp
+	}
+}
+
+// siteJudge is the arbiter at one cluster (eye).
+type siteJudge struct {
+	a        *arbiter
+	c        *cluster
+	seen     meta.Revision
+	revs     map[string]meta.Revision
+	records  map[meta.PartitionID]*meta.PartitionRecord
+	clean    map[types.BrokerEpoch]types.BrokerEpoch
+	logs     map[*held]*siteLog
+	before   map[string]*siteLog // what a machine's last process held, by machine and partition
+	promised map[meta.PartitionID]map[*grain]bool
+	kept     map[string]map[string]bool // what a machine's vault was seen to hold
+	consent  map[string]string          // plans that starts quoted, by start id
+	shrunk   time.Duration              // when an unclean election or a cut last took records of a leader, -1: never
+}
+
+// siteLog is what one process's log holds, as last read.
+type siteLog struct {
+	known, lostPower bool
+	start, end, hw   types.Offset
+	history          *epoch.History
+	seq              []*grain
+	serving          types.LeaderEpoch // -1: it doesn't
+	served           types.Offset      // how far clients could read in that epoch
+	checkpoint       string
+	applied          timeline.List
+}
+
+func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
+	return &siteJudge{
+		a: a, c: c, revs: map[string]meta.Revision{}, records: map[meta.PartitionID]*meta.PartitionRecord{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
+		logs: map[*held]*siteLog{}, before: map[string]*siteLog{}, promised: map[meta.PartitionID]map[*grain]bool{}, kept: map[string]map[string]bool{},
+		consent: map[string]string{}, shrunk: -1,
+	}
+}
+
+func logKey(m *machine, id meta.PartitionID) string { return fmt.Sprintf("%s %v", m.name, id) }
+
+// lost implements eye.
+func (s *siteJudge) lost(m *machine, power bool) {
+	for _, h := range m.parts {
+		if l := s.logs[h]; l != nil {
+			l.lostPower = l.lostPower || power
+			s.before[logKey(m, h.id)] = l
+			delete(s.logs, h)
+		}
+	}
+	for key, l := range s.before {
+		if power && len(key) > len(m.name) && key[:len(m.name)] == m.name {
+			l.lostPower = true
+		}
+	}
+}
+
+func (s *siteJudge) logOf(m *machine, h *held) *siteLog {
+	l := s.logs[h]
+	if l == nil {
+		l = &siteLog{serving: -1}
+		s.logs[h] = l
+	}
+	return l
+}
+
+// isOurs reports whether a partition is one of the topic that the clusters share.
+func isOurs(h *held) bool { return h.part.Name().Topic == clusterTopic }
+
+// look implements eye.
+func (s *siteJudge) look(m *machine, h *held) {
+	if !isOurs(h) {
+		return
+	}
+	v, open := h.part.View()
+	if !open || v.Offline != nil {
+		return
+	}
+	l := s.logOf(m, h)
+	if !l.known || v.LogEnd != l.end || v.LogStart != l.start || v.History != l.history {
+		if !s.reread(m, h, l, v) {
+			return
+		}
+		s.epochs(m, h, l, v)
+	}
+	s.owned(m, h, l)
+	e, err := h.part.LeaderEpoch()
+	if err != nil {
+		l.serving = -1
+		return
+	}
+	if e != l.serving {
+		l.serving, l.served = e, 0
+		s.keepsPromised(m, h, l, fmt.Sprintf("serves in epoch %d", e))
+	}
+	if v.HighWatermark != l.served {
+		l.served = v.HighWatermark
+		for i := len(l.seq) - 1; i >= 0; i-- {
+			if g := l.seq[i]; g.next <= v.HighWatermark {
+				if g.committed&(1<<s.c.number) != 0 && s.promised[h.id][g] {
+					break
+				}
+				g.committed |= 1 << s.c.number
+				s.promise(h.id, g)
+			}
+		}
+	}
+}
+
+func (s *siteJudge) promise(id meta.PartitionID, g *grain) {
+	p := s.promised[id]
+	if p == nil {
+		p = map[*grain]bool{}
+		s.promised[id] = p
+	}
+	p[g] = true
+}
+
+// acked implements eye.
+func (s *siteJudge) acked(m *machine, id meta.PartitionID, base types.Offset, raw []byte) {
+	h := m.held(id)
+	if h == nil {
+		return
+	}
+	l := s.logOf(m, h)
+	for i := len(l.seq) - 1; i >= 0 && l.seq[i].next > base; i-- {
+		if g := l.seq[i]; g.base == base && bodySum(g.raw) == bodySum(raw) {
+			s.promise(id, g)
+			return
+		}
+	}
+	// A duplicate's offset may lie below what compaction or the log start have left.
+	if base >= l.start && !s.a.w.o.Compacted {
+		s.a.fail("AckedIsKept", "%s %s: acknowledged a batch at %d that its log doesn't hold", m.name, h.part.Name(), base)
+	}
+}
+
+// reread takes over what a log holds now, and judges what came and what went.
+func (s *siteJudge) reread(m *machine, h *held, l *siteLog, v log.View) bool {
+	old, oldEnd, first := l.seq, l.end, !l.known
+	whole := first || v.LogEnd < l.end || v.LogStart != l.start || len(l.seq) == 0 || s.a.w.o.Compacted
+	from := v.LogStart
+	if !whole {
+		from = l.seq[len(l.seq)-1].base
+	}
+	fresh, err := readFrom(h.part.Log(), from)
+	if err != nil {
+		if !m.disk.dead {
+			s.a.fail("LogReadable", "%s %s: from %d: %v", m.name, h.part.Name(), from, err)
+		}
+		return false
+	}
+	if !whole && (len(fresh) == 0 || fresh[0].base != from || !slices.Equal(fresh[0].raw, l.seq[len(l.seq)-1].raw)) {
+		whole = true
+		if fresh, err = readFrom(h.part.Log(), v.LogStart); err != nil {
+			return false
+		}
+	}
+	if whole {
+		l.seq = nil
+	} else {
+		fresh = fresh[1:]
+	}
+	if first {
+		if b := s.before[logKey(m, h.id)]; b != nil {
+			old, oldEnd = b.seq, b.end
+		}
+	}
+	l.known, l.start, l.end, l.history = true, v.LogStart, v.LogEnd, v.History
+	for i := range fresh {
+		if !s.take(m, h, l, &fresh[i], old, first) {
+			return false
+		}
+	}
+	s.gone(m, h, l, old, oldEnd, first)
+	return s.a.w.k.failure == nil
+}
+
+// take judges one batch that a log holds: it was written somewhere, by whom might,
+// behind what lies below it here (LogMatching).
+func (s *siteJudge) take(m *machine, h *held, l *siteLog, b *shadowBatch, old []*grain, first bool) bool {
+	var prev *grain
+	if n := len(l.seq); n > 0 {
+		prev = l.seq[n-1]
+	}
+	g, others := s.a.orchard.find(h.id, b, prev)
+	if g == nil && len(others) > 0 {
+		o := others[0]
+		s.a.fail("LogMatching", "%s %s: %s lies behind %s; it was written behind %s (log: %v)", m.name, h.part.Name(), o, prev, o.parent, tail(l.seq))
+		return false
+	}
+	if g == nil {
+		if g = s.wrote(m, h, b, prev); g == nil {
+			return false
+		}
+	} else if !first && !slices.Contains(old, g) {
+		s.copied(m, h, l, g)
+	}
+	l.seq = append(l.seq, g)
+	return true
+}
+
+func tail(seq []*grain) []*grain { return seq[max(0, len(seq)-6):] }
+
+// wrote judges a batch that nobody held before: the leader of its epoch wrote it,
+// as the one broker incarnation of its timeline and epoch (OneWriter).
+func (s *siteJudge) wrote(m *machine, h *held, b *shadowBatch, prev *grain) *grain {
+	hd, err := batch.ParseHeader(b.raw)
+	if err != nil {
+		s.a.fail("LogReadable", "%s %s: %s: %v", m.name, h.part.Name(), b, err)
+		return nil
+	}
+	g := &grain{part: h.id, base: b.base, next: b.next, epoch: b.epoch, raw: b.raw, parent: prev, site: s.c.number}
+	e, err := h.part.LeaderEpoch()
+	rec, _ := m.node.Image().Partition(h.id.Topic, h.id.Number)
+	if err == nil && e == b.epoch && rec != nil && rec.Writable {
+		if last, ok := rec.Timelines.Last(); ok {
+			g.timeline = last.ID
+		}
+		s.oneWriter(m, h, g)
+	} else if !s.unseen(m, h, g) {
+		s.a.fail("OneWriter", "%s %s: %s is nobody's, and this broker doesn't lead clients' writes in its epoch (%d, %v)", m.name, h.part.Name(), b, e, err)
+		return nil
+	}
+	s.a.orchard.add(g, &hd)
+	return g
+}
+
+// unseen finds a write that a crash hid when it was made.
+func (s *siteJudge) unseen(m *machine, h *held, g *grain) bool {
+	for _, at := range s.a.attempts[bodySum(g.raw)] {
+		if at.m == m && at.part == h.id {
+			for _, e := range at.lists {
+				if e.FirstEpoch <= g.epoch {
+					g.timeline = e.ID
+				}
+			}
+			s.a.w.k.probe("write found after a crash")
+			return true
+		}
+	}
+	return false
+}
+
+func (s *siteJudge) oneWriter(m *machine, h *held, g *grain) {
+	epoch, registered := m.node.Broker().BrokerEpoch()
+	now := siteServer{s.c.number, server{m.id, epoch, m.life}}
+	key := writerKey{h.id, g.timeline, g.epoch}
+	before, known := s.a.writers[key]
+	switch {
+	case !known:
+		s.a.writers[key] = now
+	case known && !registered && before.site == now.site && before.id == m.id && before.life == m.life:
+		// its registration has just gone, and its shards haven't heard of it
+	case before != now:
+		s.a.fail("OneWriter", "%s: broker %d of site %d (registration %d, life %d) and %s (registration %d, life %d) both write in epoch %d on timeline %s",
+			h.part.Name(), before.id, before.site, before.epoch, before.life, m.name, now.epoch, now.life, g.epoch, g.timeline)
+	}
+}
+
+// copied judges a batch that came into a log and was written elsewhere: into a
+// mirror's leader it came from the source, where it was committed (MirrorPrefix).
+func (s *siteJudge) copied(m *machine, h *held, l *siteLog, g *grain) {
+	rec, _ := m.node.Image().Partition(h.id.Topic, h.id.Number)
+	if rec == nil || rec.Leader != m.id || rec.Writable || rec.Mirror == nil || h.part.IsFollowing() {
+		return
+	}
+	far := s.a.w.farOf(rec.Mirror.SourceClusterID)
+	if far == nil || g.isCommitted(far) {
+		return
+	}
+	if len(rec.Mirror.Before) > 0 && g.next <= rec.Mirror.EndBefore {
+		return // read back from the vault by an abandon
+	}
+	s.a.fail("MirrorPrefix", "%s %s: %s was never committed at %s (log: %v)", m.name, h.part.Name(), g, far.clusterID(), tail(l.seq))
+}
+
+func (w *mirrors) farOf(id string) farCluster {
+	for _, f := range w.fars {
+		if f.clusterID() == id {
+			return f
+		}
+	}
+	return nil
+}
+
+// owned is Ownership: every record of epoch e on a replica with applied list L was
+// written on the timeline that L names for e.
+func (s *siteJudge) owned(m *machine, h *held, l *siteLog) {
+	text, ok := h.part.Log().TimelineCheckpoint()
+	if !ok {
+		return
+	}
+	if string(text) != l.checkpoint {
+		c, err := timeline.ParseCheckpoint(text)
+		if err != nil {
+			return
+		}
+		l.checkpoint, l.applied = string(text), c.List
+	} else if n := len(l.seq); n == 0 || l.seq[n-1].survives(l.applied) {
+		return
+	}
+	for _, g := range l.seq {
+		if !g.survives(l.applied) && g.next > l.start {
+			s.a.fail("Ownership", "%s %s: %s was written on timeline %s, the applied list %v names another (log: %v)", m.name, h.part.Name(), g, g.timeline, l.applied, tail(l.seq))
+			return
+		}
+	}
+}
+
+// keepsPromised is AckedIsKept: whoever begins to serve holds everything that this
+// cluster promised, as far as nothing released it.
+func (s *siteJudge) keepsPromised(m *machine, h *held, l *siteLog, what string) {
+	if s.a.w.o.Compacted || len(s.promised[h.id]) == 0 {
+		return
+	}
+	have := make(map[*grain]bool, len(l.seq))
+	for _, g := range l.seq {
+		have[g] = true
+	}
+	var lacks *grain
+	for g := range s.promised[h.id] {
+		if g.next > l.start && !have[g] && (lacks == nil || g.base < lacks.base || g.base == lacks.base && g.epoch < lacks.epoch) {
+			lacks = g
+		}
+	}
+	if lacks != nil {
+		s.a.fail("AckedIsKept", "%s %s: %s with log [%d, %d) %v and lacks %s", m.name, h.part.Name(), what, l.start, l.end, tail(l.seq), lacks)
+	}
+}
+
+// gone judges what a log no longer holds: what a cut took is in the vault
+// (VaultComplete), and nothing that clients could read in this epoch went in it (R20).
+func (s *siteJudge) gone(m *machine, h *held, l *siteLog, old []*grain, oldEnd types.Offset, first bool) {
+	have := make(map[*grain]bool, len(l.seq))
+	for _, g := range l.seq {
+		have[g] = true
+	}
+	var cut []*grain
+	for _, g := range old {
+		switch {
+		case have[g], s.a.w.o.Compacted && g.next <= l.end && l.end >= oldEnd:
+		case g.next <= l.start && l.start <= oldEnd:
+			// The log start has passed it.
+		default:
+			cut = append(cut, g)
+		}
+	}
+	if len(cut) == 0 {
+		return
+	}
+	if first {
+		if b := s.before[logKey(m, h.id)]; b == nil || b.lostPower {
+			return // what was not synced may be gone
+		}
+	}
+	s.a.cuts++
+	s.a.w.k.note(m.name, "%s: %d batches went, %v to %v; the log is [%d, %d)", h.part.Name(), len(cut), cut[0], cut[len(cut)-1], l.start, l.end)
+	s.vaulted(m, h, cut)
+	if first || s.a.w.k.failure != nil {
+		return
+	}
+	if e, err := h.part.LeaderEpoch(); err == nil && e == l.serving && cut[0].next <= l.served {
+		s.a.fail("CutHasEpoch", "%s %s: %v went in epoch %d, in which clients could read up to %d (R20)", m.name, h.part.Name(), cut[0], e, l.served)
+	}
+	s.release(m, h, cut)
+}
+
+// release takes back what was promised of records that the leader of a mirror cuts
+// by its source's word (R20).
+func (s *siteJudge) release(m *machine, h *held, cut []*grain) {
+	rec, _ := m.node.Image().Partition(h.id.Topic, h.id.Number)
+	if rec == nil || rec.Leader != m.id || rec.Mirror == nil || rec.Writable {
+		return
+	}
+	s.shrunk = s.a.w.k.now
+	for _, g := range cut {
+		if g.site == s.c.number && s.promised[h.id][g] && s.consent[rec.Mirror.StartID] == "" && g.survives(rec.Timelines) && !s.sourceShrank(rec) {
+			s.a.fail("Consent", "%s %s: %s was written here and is cut for start %s, which no operator's plan covers (R24)", m.name, h.part.Name(), g, rec.Mirror.StartID)
+			return
+		}
+		delete(s.promised[h.id], g)
+	}
+}
+
+// sourceShrank reports whether a partition's source may have lost records since
+// the start: then a mirror follows it without anybody's plan.
+func (s *siteJudge) sourceShrank(rec *meta.PartitionRecord) bool {
+	f, ok := s.a.w.farOf(rec.Mirror.SourceClusterID).(tideFar)
+	if !ok {
+		return true
+	}
+	return f.c.judged.(*siteJudge).shrunk >= s.a.begun[s.c.id+rec.Mirror.StartID]
+}
+
+// epochs is EpochHistory: an epoch begins at the log end at which its first batch
+// came, or lower, never above (R4), and what no batch implies is at most the last.
+func (s *siteJudge) epochs(m *machine, h *held, l *siteLog, v log.View) {
+	if v.History == nil || s.a.w.k.failure != nil {
+		return
+	}
+	entries := v.History.Entries()
+	var prev *grain
+	i := 0
+	for _, g := range l.seq {
+		if prev != nil && prev.epoch == g.epoch {
+			prev = g
+			continue
+		}
+		for i < len(entries) && entries[i].Epoch < g.epoch {
+			i++
+		}
+		switch {
+		case i == len(entries) || entries[i].Epoch != g.epoch:
+			s.a.fail("EpochHistory", "%s %s: history %v of log [%d, %d) has no entry for %s", m.name, h.part.Name(), v.History, v.LogStart, v.LogEnd, g)
+			return
+		case entries[i].Start > max(g.base, v.LogStart), prev != nil && !s.a.w.o.Compacted && entries[i].Start != g.base && g.parent == prev && g.base == prev.next:
+			s.a.fail("EpochHistory", "%s %s: entry %v of log [%d, %d) doesn't begin where %s came", m.name, h.part.Name(), entries[i], v.LogStart, v.LogEnd, g)
+			return
+		case prev != nil && g.base > prev.next && entries[i].Start > prev.next && s.c.number >= 0 && !s.a.w.o.Compacted:
+			s.a.fail("EpochHistory", "%s %s: entry %v begins above the log end %d at which %s came (R4)", m.name, h.part.Name(), entries[i], prev.next, g)
+			return
+		}
+		prev = g
+	}
+}
+
+// reasonOf is the reason of a partition's failure.
+func reasonOf(r *meta.PartitionRecord) core.Reason {
+	if r == nil || r.Mirror == nil {
+		return ""
+	}
+	reason, _ := core.ReasonOf(r.Mirror.Reason)
+	return reason
+}

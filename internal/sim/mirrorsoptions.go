@@ -1,0 +1,145 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// MirrorsOptions are one run's features and fault rates in the system of several clusters.
+type MirrorsOptions struct {
+	Sites, Brokers, Replicas, MinISR int // Tidemark clusters, and the brokers of each
+	Partitions                       int
+	Kafka                            bool // a cluster more, of another make, made the topic
+	Producers                        int  // of each partition
+	Length                           time.Duration
+	Calm                             time.Duration
+
+	Messages
+	SlowWatch, TxnFault float64
+	Lease, LagMax       time.Duration
+	RestartMost         time.Duration
+	SlowReplica, Zombie float64 // of the Kafka cluster
+
+	FlushEvery                      time.Duration
+	Unclean, Compacted              bool
+	SegmentBytes, FetchBytes        int
+	Headroom                        int32 // mirror.epoch.headroom
+	ContinueOverGap                 bool  // gap.policy=continue
+	VaultBytes                      int64 // -1: no bound
+	Loyal                           float64
+	LateVerbs                       float64 // the share of verbs that are asked again later
+	PowerLoss, KeepBlock, KeepEntry float64
+	Buggify                         bool
+
+	Rates map[string]float64
+}
+
+// mirrorsProfiles are the mixtures for the system of several clusters.
+var mirrorsProfiles = map[string]func(*MirrorsOptions){
+	// mirrors is any mixture.
+	"mirrors": func(*MirrorsOptions) {},
+	// mirrors-calm has operators and elections, and no faults.
+	"mirrors-calm": func(o *MirrorsOptions) {
+		o.Messages, o.SlowWatch, o.TxnFault, o.Buggify, o.SlowReplica, o.Zombie, o.LateVerbs = Messages{}, 0, 0, false, 0, 0, 0
+		o.Kafka, o.VaultBytes = false, -1
+		o.Rates = map[string]float64{
+			"write": 60, "commit": 10, "mirror": 4, "failover": 3, "failback": 4, "pause": 1, "resume": 3, "switchover": 2, "abandon": 1, "accept-gap": 1, "delete-mirror": 1, "alter": 1, "elect-preferred": 2, "trim": 1,
+		}
+	},
+	// mirrors-kafka begins at a cluster that knows no timelines.
+	"mirrors-kafka": func(o *MirrorsOptions) {
+		o.Kafka = true
+		for kind, rate := range map[string]float64{"kafka-write": 60, "kafka-elect": 4, "kafka-elect-unclean": 4, "kafka-down": 1, "kafka-retain": 1.5, "kafka-recreate": 0.1} {
+			o.Rates[kind] = max(o.Rates[kind], rate)
+		}
+	},
+}
+
+// SwarmMirrors draws a run's options from its seed.
+func SwarmMirrors(seed uint64, profile string) (MirrorsOptions, error) {
+	adjust, ok := mirrorsProfiles[profile]
+	if !ok {
+		return MirrorsOptions{}, fmt.Errorf("no profile %q", profile)
+	}
+	d := dice{rand.New(rand.NewPCG(seed, 0x6d_6972_726f_7273))}
+	some := func(p, most float64) float64 {
+		on, x := d.chance(p), d.Float64()
+		if !on {
+			return 0
+		}
+		return x * most
+	}
+	brokers := pick(d, 1, 1, 2, 3)
+	replicas := min(1+d.IntN(brokers), 2)
+	o := MirrorsOptions{
+		Sites: pick(d, 2, 2, 3), Brokers: brokers, Replicas: replicas, MinISR: 1 + d.IntN(replicas), Partitions: pick(d, 1, 1, 2), Kafka: d.chance(0.25), Producers: 1 + d.IntN(2),
+		Length: d.between(40*time.Second, 2*time.Minute), Calm: 10 * time.Minute,
+		Messages:  Messages{SlowMessage: some(0.5, 0.1), DropMessage: some(0.4, 0.03), DuplicateMessage: some(0.3, 0.05)},
+		SlowWatch: some(0.4, 0.3), TxnFault: some(0.4, 0.2), Lease: pick(d, 3*time.Second, 6*time.Second), LagMax: pick(d, 2*time.Second, 5*time.Second),
+		RestartMost: pick(d, 500*time.Millisecond, 4*time.Second, 12*time.Second), SlowReplica: some(0.6, 0.5), Zombie: some(0.5, 1),
+		FlushEvery: pick(d, 100*time.Millisecond, 2*time.Second, time.Hour), Unclean: d.chance(0.3), Compacted: d.chance(0.15),
+		SegmentBytes: pick(d, 900, 4000, 100_000), FetchBytes: pick(d, 1, 600, 100_000), Headroom: pick(d, int32(0), 1, 8),
+		ContinueOverGap: d.chance(0.4), VaultBytes: pick(d, int64(-1), -1, -1, -1, 8000), Loyal: d.Float64(), LateVerbs: some(0.5, 0.4),
+		PowerLoss: d.Float64(), KeepBlock: pick(d, 0, 0.5, 1), KeepEntry: pick(d, 0, 0.5, 1), Buggify: d.chance(0.6),
+		Rates: map[string]float64{"write": pick(d, 20.0, 60, 150), "commit": 10, "mirror": 4},
+	}
+	for _, a := range mirrorsActions {
+		on, x := d.chance(0.5), d.Float64()
+		if a.rate > 0 && on {
+			o.Rates[a.name] = max(o.Rates[a.name], a.rate*2*x)
+		}
+	}
+	adjust(&o)
+	return o, nil
+}
+
+// topicConfigs are the settings of the topic where it is made.
+func (o *MirrorsOptions) topicConfigs() map[string]string { return o.clusterOptions().topicConfigs() }
+
+// clusterOptions are those of each Tidemark cluster.
+func (o *MirrorsOptions) clusterOptions() *ClusterOptions {
+	return &ClusterOptions{
+		Brokers: o.Brokers, Partitions: o.Partitions, Replicas: o.Replicas, MinISR: o.MinISR, Length: o.Length, Calm: o.Calm, Messages: o.Messages,
+		SlowWatch: o.SlowWatch, TxnFault: o.TxnFault, Drift: 0.005, Lease: o.Lease, LagMax: o.LagMax, RestartMost: o.RestartMost,
+		FlushEvery: o.FlushEvery, Unclean: o.Unclean, Compacted: o.Compacted, SegmentBytes: int32(o.SegmentBytes), FetchBytes: max(o.FetchBytes, 1),
+		PowerLoss: o.PowerLoss, KeepBlock: o.KeepBlock, KeepEntry: o.KeepEntry, Buggify: o.Buggify, Rates: map[string]float64{},
+	}
+}
+
+// String lists what is on.
+func (o *MirrorsOptions) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d clusters of %d brokers, kafka %v, %d partitions of %d replicas, min ISR %d, %v with faults; lease %v, segments %d bytes, flush.ms %v, unclean %v, compacted %v, headroom %d, gaps continue %v, vault %d\n",
+		o.Sites, o.Brokers, o.Kafka, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.SegmentBytes, o.FlushEvery, o.Unclean, o.Compacted, o.Headroom, o.ContinueOverGap, o.VaultBytes)
+	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; verbs again %.2f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, loyal %.2f\n",
+		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.LateVerbs, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Loyal)
+	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
+	for _, a := range mirrorsActions {
+		if r := o.Rates[a.name]; r > 0 {
+			fmt.Fprintf(&b, " %s %.1f", a.name, r)
+		}
+	}
+	return b.String()
+}
+
+// mirrors makes a world of several clusters.
+func (r *Result) mirrors(m *Mutation) (*mirrors, error) {
+	if m.Name != "" && m.Mirrors == nil {
+		return nil, fmt.Errorf("mutation %s is not for the profiles of several clusters", m.Name)
+	}
+	o, err := SwarmMirrors(r.Run.Seed, r.Run.Profile)
+	if err != nil {
+		return nil, err
+	}
+	if m.Mirrors != nil && m.Mirrors.adjust != nil {
+		m.Mirrors.adjust(&o)
+	}
+	kinds := make([]string, len(mirrorsActions))
+	for i, a := range mirrorsActions {
+		kinds[i] = a.name
+	}
+	r.Options, r.plan = &o, makePlan(r.Run.Seed, kinds, o.Rates, o.Length)
+	return newMirrors(r.Run.Seed, &o, m, r.story), nil
+}

@@ -1,0 +1,231 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/broker/api"
+	"tidemark/internal/core/group"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// pen is one producer of one partition, which writes wherever the partition may be
+// written: idempotent, one batch at a time, each sent again until it is acknowledged,
+// to another cluster too. It is at home at one site, and nothing tells it that another
+// was promoted.
+type pen struct {
+	w          *mirrors
+	k          *kernel
+	number     int
+	partition  int32
+	home       int
+	pid        types.ProducerID
+	seq        int32
+	queue      []int // records of each batch that waits
+	raw        []byte
+	records    int32
+	sent       int
+	busy       bool
+	made       int
+	at         int // the site that it writes to
+	believes   types.BrokerID
+	ackedSince time.Duration
+}
+
+func newPen(w *mirrors, number, partition int) *pen {
+	home := number % w.o.Sites
+	return &pen{w: w, k: w.k, number: number, partition: int32(partition), home: home, at: home, ackedSince: -1}
+}
+
+func (l *pen) who() string { return fmt.Sprintf("producer %d-%d", l.number, l.partition) }
+
+// behind says what the producer lacks after the faults.
+func (l *pen) behind() string {
+	if l.ackedSince >= l.w.healedAt {
+		return ""
+	}
+	for _, c := range l.w.sites {
+		if r := c.record(meta.PartitionID{Topic: c.topicID(), Number: l.partition}); r != nil && r.Writable {
+			return l.who() + " has no record acknowledged since the faults ended"
+		}
+	}
+	return ""
+}
+
+// write orders a batch of n records.
+func (l *pen) write(n int) {
+	l.queue = append(l.queue, n)
+	if !l.busy {
+		l.busy = true
+		l.next()
+	}
+}
+
+func (l *pen) next() {
+	if len(l.queue) == 0 {
+		l.busy = false
+		return
+	}
+	l.build()
+	l.send()
+}
+
+func (l *pen) build() {
+	if l.pid == 0 {
+		l.newID()
+	}
+	d := l.k.dice("records " + l.who())
+	l.made++
+	b := batch.NewBuilder(batch.BuilderOptions{LeaderEpoch: types.NoLeaderEpoch, Producer: &batch.Producer{ID: l.pid, Epoch: 0, BaseSequence: l.seq}})
+	l.records = int32(l.queue[0])
+	now := epoch2026 + types.Millis(l.k.now/time.Millisecond)
+	for i := range l.records {
+		b.Append(now, fmt.Appendf(nil, "key-%d", d.IntN(8)), fmt.Appendf(nil, "%s %d.%d%0*d", l.who(), l.made, i, 1+d.IntN(60), 0))
+	}
+	raw, err := b.Build()
+	if err != nil {
+		l.k.fail("PANIC", "build: %v", err)
+		return
+	}
+	l.raw = raw
+}
+
+// newID makes it another producer: what was sent before may be there or not.
+func (l *pen) newID() {
+	l.w.pids++
+	l.pid, l.seq = l.w.pids, 0
+}
+
+// leaderAt finds who may lead a partition of a site, as metadata requests tell.
+func (c *cluster) leaderAt(d dice, number int32, before types.BrokerID) types.BrokerID {
+	if image := c.image(d); image != nil {
+		if t, ok := image.TopicByName(clusterTopic); ok {
+			if r, _ := image.Partition(t.ID, number); r != nil && r.Leader != types.NoBroker {
+				return r.Leader
+			}
+		}
+	}
+	if before != 0 {
+		return before
+	}
+	return types.BrokerID(d.IntN(len(c.machines)) + 1)
+}
+
+// send makes one attempt.
+func (l *pen) send() {
+	d := l.k.dice("clients " + l.who())
+	c := l.w.sites[l.at]
+	if l.believes == 0 || d.chance(0.1) {
+		l.believes = c.leaderAt(d, l.partition, l.believes)
+	}
+	l.sent++
+	attempt, m, raw := l.sent, c.machine(l.believes), append([]byte(nil), l.raw...)
+	l.w.net.call(l.who(), m.name, "produce", clientTimeout, func(reply func(func())) {
+		if !m.serves() {
+			return
+		}
+		m.task(func() {
+			t, ok := m.node.Image().TopicByName(clusterTopic)
+			var base types.Offset
+			err := error(wire.ErrUnknownTopicOrPartition)
+			if ok {
+				l.w.check.attempted(m, meta.PartitionID{Topic: t.ID, Number: l.partition}, raw)
+				base, err = m.produce(t.ID, l.partition, raw, -1)
+			}
+			reply(func() {
+				if attempt == l.sent {
+					l.answered(base, err)
+				}
+			})
+		})
+	}, func() {
+		if attempt == l.sent {
+			l.answered(0, wire.ErrRequestTimedOut)
+		}
+	})
+}
+
+func (l *pen) answered(_ types.Offset, err error) {
+	l.sent++
+	if err == nil {
+		l.seq += l.records
+		l.queue = l.queue[1:]
+		l.ackedSince = l.k.now
+		l.w.check.writes++
+		l.next()
+		return
+	}
+	d := l.k.dice("clients " + l.who())
+	wait := d.between(20*time.Millisecond, 300*time.Millisecond)
+	switch code := api.CodeOf(err); code {
+	case wire.ErrOutOfOrderSequenceNumber, wire.ErrUnknownProducerID, wire.ErrInvalidProducerEpoch:
+		l.k.probe("producer: begins anew")
+		l.newID()
+		l.build()
+		l.believes = 0
+	case wire.ErrNotLeaderOrFollower:
+		l.believes = 0
+	case wire.ErrRequestTimedOut:
+		l.k.probe("producer: timed out")
+		l.believes = 0
+	default:
+		// Read-only, or not here: its operator points it elsewhere in time.
+		l.k.probe("producer: " + code.Error())
+		l.believes = 0
+		wait += d.around(400 * time.Millisecond)
+		if !d.chance(l.w.o.Loyal) || l.w.healed {
+			l.at = (l.at + 1 + d.IntN(l.w.o.Sites)) % l.w.o.Sites
+		}
+	}
+	l.k.after(wait, "produce again", l.send)
+}
+
+// groupsUsed are the consumer groups of each site.
+var groupsUsed = []string{"readers", "billing"}
+
+// commit is a consumer that reads at a site up to what it may, and commits it.
+func (w *mirrors) commit(d dice) string {
+	c := w.sites[d.IntN(len(w.sites))]
+	name, number := groupsUsed[d.IntN(len(groupsUsed))], int32(d.IntN(w.o.Partitions))
+	m := c.anyMachine(d)
+	if !m.serves() {
+		return ""
+	}
+	back := types.Offset(d.IntN(3))
+	lead := c.machine(c.leaderAt(d, number, 0))
+	if lead == nil || !lead.serves() {
+		return ""
+	}
+	t, ok := lead.node.Image().TopicByName(clusterTopic)
+	if !ok {
+		return ""
+	}
+	part, err := lead.node.Partitions().Get(t.ID, number)
+	if err != nil {
+		return ""
+	}
+	a, err := part.ListOffset(api.OffsetQuery{Timestamp: api.TimestampLatest, CurrentLeaderEpoch: types.NoLeaderEpoch, Replica: types.NoBroker})
+	if err != nil {
+		return ""
+	}
+	at := max(a.Offset-back, 0)
+	m.task(func() {
+		g := m.node.Groups()
+		ctx := m.node.Context()
+		id, err := g.FindCoordinator(ctx, name)
+		if err != nil {
+			return
+		}
+		if to := c.machine(id); to != nil && to.serves() {
+			to.task(func() {
+				_ = to.node.Groups().Commit(to.node.Context(), group.Commit{Group: name, Generation: -1, Offsets: []group.CommitOffset{{
+					Topic: clusterTopic, TopicID: t.ID, Partition: number, Offset: at, LeaderEpoch: types.NoLeaderEpoch, Retention: -1,
+				}}})
+			})
+		}
+	})
+	return fmt.Sprintf("%sgroup %s commits %d of partition %d", c.prefix, name, at, number)
+}

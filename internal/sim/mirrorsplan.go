@@ -1,0 +1,193 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// mirrorsAction is a kind of action with its usual rate per virtual minute.
+type mirrorsAction struct {
+	name string
+	rate float64
+	do   func(w *mirrors, d dice) string
+}
+
+// mirrorsActions in the order in which options and plans are drawn: new kinds go to the end.
+var mirrorsActions []*mirrorsAction
+
+func init() {
+	of := func(f func(*cluster, dice) string) func(*mirrors, dice) string {
+		return func(w *mirrors, d dice) string {
+			c := w.sites[d.IntN(len(w.sites))]
+			what := f(c, d)
+			if what == "" {
+				return ""
+			}
+			return c.prefix + what
+		}
+	}
+	kafka := func(f func(*world, dice) string) func(*mirrors, dice) string {
+		return func(w *mirrors, d dice) string {
+			if w.kafka == nil {
+				return ""
+			}
+			return f(w.kafka, d)
+		}
+	}
+	mirrorsActions = []*mirrorsAction{
+		{"write", 60, (*mirrors).write},
+		{"commit", 10, (*mirrors).commit},
+		{"mirror", 3, (*mirrors).startMirror},
+		{"failover", 2, (*mirrors).failover},
+		{"failback", 2, (*mirrors).failback},
+		{"pause", 0.7, (*mirrors).pause},
+		{"resume", 0.7, (*mirrors).resume},
+		{"switchover", 1, (*mirrors).switchover},
+		{"abandon", 0.7, (*mirrors).abandon},
+		{"accept-gap", 0.7, (*mirrors).acceptGap},
+		{"delete-mirror", 0.5, (*mirrors).deleteMirror},
+		{"alter", 0.5, (*mirrors).alter},
+		{"reopen", 0.3, (*mirrors).reopen},
+		{"crash", 2, of((*cluster).crashOne)},
+		{"crash-in-write", 3, of((*cluster).crashInWrite)},
+		{"crash-all", 0.3, of((*cluster).crashAll)},
+		{"restart-cleanly", 1, of((*cluster).restartCleanly)},
+		{"cut-link", 2, of((*cluster).cutLink)},
+		{"cut-wan", 2, (*mirrors).cutWAN},
+		{"cut-store", 1, of((*cluster).cutStore)},
+		{"store-down", 0.4, of((*cluster).storeDown)},
+		{"hold-watch", 0.7, of((*cluster).holdWatch)},
+		{"expire-lease", 0.7, of((*cluster).expireLease)},
+		{"disk-error", 0.5, of((*cluster).diskError)},
+		{"disk-full", 0.3, of((*cluster).diskFull)},
+		{"elect-preferred", 2, (*mirrors).electPreferred},
+		{"elect-unclean", 0.7, (*mirrors).electUnclean},
+		{"trim", 1, (*mirrors).trim},
+		{"kafka-write", 60, kafka((*world).produce)},
+		{"kafka-elect", 4, kafka((*world).electCleanly)},
+		{"kafka-elect-unclean", 3, kafka((*world).electUncleanly)},
+		{"kafka-down", 1, kafka((*world).sourceDown)},
+		{"kafka-loses-tail", 0.5, kafka((*world).sourceLosesTail)},
+		{"kafka-retain", 1.5, kafka((*world).sourceRetention)},
+		{"kafka-compact", 2, kafka((*world).sourceCompaction)},
+		{"kafka-recreate", 0.05, kafka((*world).recreateTopic)},
+		{"clock-jump", 0.5, of((*cluster).clockJump)},
+		{"crash-leader", 1, (*mirrors).crashLeader},
+	}
+}
+
+func (w *mirrors) act(kind string, d dice) string {
+	for _, a := range mirrorsActions {
+		if a.name == kind {
+			what := a.do(w, d)
+			if what != "" {
+				w.k.probe("action: " + kind)
+			}
+			return what
+		}
+	}
+	return ""
+}
+
+func (w *mirrors) write(d dice) string {
+	l := w.pens[d.IntN(len(w.pens))]
+	if len(l.queue) > 4 {
+		return ""
+	}
+	n := 1 + d.IntN(3)
+	l.write(n)
+	return fmt.Sprintf("%s writes %d records", l.who(), n)
+}
+
+// cutWAN cuts two clusters off each other, in one direction or both.
+func (w *mirrors) cutWAN(d dice) string {
+	c, far := w.pair(d)
+	there, back := d.chance(0.8), d.chance(0.8)
+	span := d.between(100*time.Millisecond, 15*time.Second)
+	cut := func(by int) {
+		for _, m := range c.machines {
+			for _, id := range far.brokers() {
+				if there {
+					w.net.cut[direction{m.name, far.nameOf(id)}] += by
+				}
+				if back {
+					w.net.cut[direction{far.nameOf(id), m.name}] += by
+				}
+			}
+		}
+	}
+	cut(1)
+	w.k.after(span, "link back", func() {
+		if !w.healed {
+			cut(-1)
+		}
+	})
+	return fmt.Sprintf("%s and %s (to it %v, from it %v) for %v", c.id, far.clusterID(), there, back, span.Round(time.Millisecond))
+}
+
+// anyPart picks a partition of the topic at a site; false if it has none.
+func (w *mirrors) anyPart(d dice) (*cluster, meta.PartitionID, bool) {
+	c := w.sites[d.IntN(len(w.sites))]
+	id := meta.PartitionID{Topic: c.topicID(), Number: int32(d.IntN(w.o.Partitions))}
+	return c, id, c.record(id) != nil
+}
+
+func (w *mirrors) electPreferred(d dice) string { return w.elect(d, false) }
+
+func (w *mirrors) electUnclean(d dice) string { return w.elect(d, true) }
+
+func (w *mirrors) elect(d dice, unclean bool) string {
+	c, id, ok := w.anyPart(d)
+	what := fmt.Sprintf("elect (unclean %v) for partition %d", unclean, id.Number)
+	if !ok || !c.operate(d, what, func(m *machine) error {
+		ctx, cancel := m.p.WithTimeout(m.node.Context(), 5*time.Second)
+		defer cancel()
+		return m.node.Cluster().ElectLeaders(ctx, []meta.PartitionID{id}, unclean)[0]
+	}) {
+		return ""
+	}
+	return c.prefix + what
+}
+
+func (w *mirrors) crashLeader(d dice) string {
+	c, id, ok := w.anyPart(d)
+	if !ok {
+		return ""
+	}
+	m := c.machine(c.record(id).Leader)
+	if m == nil || !m.up() {
+		return ""
+	}
+	m.crash()
+	return m.name
+}
+
+// trim deletes the oldest records of a partition that is written (DeleteRecords).
+func (w *mirrors) trim(d dice) string {
+	c, id, ok := w.anyPart(d)
+	if !ok || !c.record(id).Writable || w.o.Compacted {
+		return ""
+	}
+	m := c.machine(c.record(id).Leader)
+	if m == nil || !m.serves() {
+		return ""
+	}
+	part, held := m.node.Broker().Partition(id.Topic, id.Number)
+	if !held {
+		return ""
+	}
+	v, open := part.View()
+	if !open || v.HighWatermark <= v.LogStart {
+		return ""
+	}
+	to := v.LogStart + 1 + types.Offset(d.Int64N(int64(v.HighWatermark-v.LogStart)))
+	m.task(func() {
+		ctx, cancel := m.p.WithTimeout(m.node.Context(), 5*time.Second)
+		defer cancel()
+		_, _ = part.DeleteRecords(ctx, to)
+	})
+	return fmt.Sprintf("%spartition %d begins at %d", c.prefix, id.Number, to)
+}

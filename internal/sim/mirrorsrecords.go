@@ -1,0 +1,366 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/vault"
+	"tidemark/internal/vfs"
+)
+
+// stored implements eye.
+func (s *siteJudge) stored() bool {
+	kvs, rev, err := s.c.store.Range(background, meta.KeysOf(s.c.id).Root())
+	if err != nil || rev == s.seen {
+		return false
+	}
+	s.seen = rev
+	there := map[meta.PartitionID]bool{}
+	s.c.topic = types.TopicID{}
+	for _, kv := range kvs {
+		key, err := meta.KeysOf(s.c.id).Parse(kv.Key)
+		if err != nil {
+			continue
+		}
+		fresh := s.revs[kv.Key] != kv.ModRevision
+		s.revs[kv.Key] = kv.ModRevision
+		switch key.Kind {
+		case meta.KeyBroker:
+			if rec, err := meta.DecodeBroker(kv.Key, kv.Value); err == nil && fresh {
+				s.clean[types.BrokerEpoch(kv.CreateRevision)] = rec.CleanShutdownEpoch
+			}
+		case meta.KeyName:
+			if n, err := meta.DecodeName(kv.Key, kv.Value); err == nil && key.Name == clusterTopic {
+				s.c.topic = n.ID
+			}
+		case meta.KeyPartition:
+			id := meta.PartitionID{Topic: key.TopicID, Number: key.Partition}
+			there[id] = true
+			if fresh {
+				s.written(kv, id)
+			}
+		}
+	}
+	for id := range s.records {
+		if !there[id] {
+			delete(s.records, id)
+			delete(s.promised, id)
+		}
+	}
+	return true
+}
+
+// written judges a partition's new record against the one before.
+func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
+	rec, err := meta.DecodePartition(kv.Key, kv.Value)
+	if err != nil {
+		s.a.fail("EpochRises", "record %s can't be read: %v", kv.Key, err)
+		return
+	}
+	old := s.records[id]
+	s.records[id] = rec
+	if s.c.topic != id.Topic && !s.c.topic.IsZero() && old == nil {
+		return // another topic's
+	}
+	if old != nil && slices.Equal(kv.Value, old.Encode()) {
+		return
+	}
+	s.a.w.k.note(s.c.prefix+"store", "partition %d: %s", id.Number, describe(rec))
+	s.noteStart(id, rec)
+	if old == nil {
+		return
+	}
+	s.epochRises(id, old, rec)
+	s.elected(id, old, rec)
+	s.promotedOnce(id, old, rec)
+	if !old.Timelines.Equal(rec.Timelines) && !rec.Writable {
+		s.adopted(id, rec)
+	}
+}
+
+// describe is a record in one line. Ids are random, and are left out.
+func describe(r *meta.PartitionRecord) string {
+	out := fmt.Sprintf("leader %d epoch %d isr %v elr %v, %d timelines", r.Leader, r.LeaderEpoch, r.ISR, r.ELR, len(r.Timelines))
+	if last, ok := r.Timelines.Last(); ok {
+		out += fmt.Sprintf(" (last from epoch %d offset %d)", last.FirstEpoch, last.FirstOffset)
+	}
+	switch {
+	case r.Writable:
+		out += ", writable"
+	case r.Fence != nil:
+		out += ", fenced for " + r.Fence.ClusterID
+	case r.Mirror != nil:
+		out += fmt.Sprintf(", mirror %s %s %s", r.Mirror.Name, r.Mirror.State, reasonOf(r))
+	}
+	return out
+}
+
+// noteStart takes note of a start of a mirror, and of the plan that it quotes.
+func (s *siteJudge) noteStart(id meta.PartitionID, rec *meta.PartitionRecord) {
+	if rec.Mirror == nil {
+		return
+	}
+	key := s.c.id + rec.Mirror.StartID
+	if _, known := s.a.begun[key]; !known {
+		s.a.begun[key] = s.a.w.k.now
+	}
+	if rec.Mirror.PlanID != "" {
+		s.consent[rec.Mirror.StartID] = rec.Mirror.PlanID
+	}
+	_ = id
+}
+
+// epochRises demands that a leader epoch never falls, and that it rises with every
+// change of list, writable or source (R22).
+func (s *siteJudge) epochRises(id meta.PartitionID, old, rec *meta.PartitionRecord) {
+	if rec.LeaderEpoch < old.LeaderEpoch {
+		s.a.fail("EpochRises", "site %s partition %d: leader epoch falls from %d to %d", s.c.id, id.Number, old.LeaderEpoch, rec.LeaderEpoch)
+	}
+	same := old.Writable == rec.Writable && old.Timelines.Equal(rec.Timelines)
+	if !same && rec.LeaderEpoch == old.LeaderEpoch {
+		s.a.fail("EpochRises", "site %s partition %d: list or writable changes in epoch %d (R22)", s.c.id, id.Number, rec.LeaderEpoch)
+	}
+}
+
+// elected notes an election that was not clean: it ends what was promised (R11).
+func (s *siteJudge) elected(id meta.PartitionID, old, rec *meta.PartitionRecord) {
+	if rec.Leader == types.NoBroker || rec.Leader == old.Leader && rec.LeaderBrokerEpoch == old.LeaderBrokerEpoch {
+		return
+	}
+	for _, m := range slices.Concat(old.ISR, old.ELR) {
+		if m.ID == rec.Leader && (m.BrokerEpoch == rec.LeaderBrokerEpoch || s.clean[rec.LeaderBrokerEpoch] == m.BrokerEpoch) {
+			return
+		}
+	}
+	s.a.w.k.probe("election: unclean")
+	s.a.w.k.note(s.c.prefix+"store", "partition %d: an unclean election ends what was promised", id.Number)
+	s.shrunk = s.a.w.k.now
+	delete(s.promised, id)
+}
+
+// promotedOnce judges a record that became writable: a promotion is one
+// transaction, of the present start, that was ordered since it began (R23).
+func (s *siteJudge) promotedOnce(id meta.PartitionID, old, rec *meta.PartitionRecord) {
+	where := fmt.Sprintf("site %s partition %d", s.c.id, id.Number)
+	if len(rec.Promotions) > len(old.Promotions) {
+		made := rec.Promotions[len(rec.Promotions)-1]
+		s.a.w.k.probe("promotion")
+		for _, p := range old.Promotions {
+			if p.StartID == made.StartID {
+				s.a.fail("PromotedOnce", "%s: one start is promoted to epoch %d and again to epoch %d", where, p.PromotedEpoch, made.PromotedEpoch)
+			}
+		}
+		if last, ok := rec.Timelines.Last(); !ok || !rec.Writable || len(rec.Timelines) != len(old.Timelines)+1 || last.FirstEpoch != rec.LeaderEpoch {
+			s.a.fail("PromotedOnce", "%s: a promotion leaves %s; before it, %s", where, describe(rec), describe(old))
+		}
+		if asked, ok := s.a.issued[s.c.id+made.Mirror]; !ok || asked < s.a.begun[s.c.id+made.StartID] {
+			s.a.fail("PromotedOnce", "%s: a start that was first seen at %v is promoted, and a failover was last asked for at %v", where, s.a.begun[s.c.id+made.StartID].Round(time.Millisecond), asked.Round(time.Millisecond))
+		}
+	}
+	wasMirror := old.IsMirror() && old.Mirror.State != meta.MirrorStarting
+	if rec.Writable && !old.Writable && wasMirror && rec.Timelines.Equal(old.Timelines) {
+		s.a.fail("PromotedOnce", "%s: a mirror becomes writable on its source's timeline: %s", where, describe(rec))
+	}
+}
+
+// adopted judges the adoption of another list: what this cluster's clients were
+// promised on timelines that it gives up needs an operator's plan (R24), and is no
+// longer promised.
+func (s *siteJudge) adopted(id meta.PartitionID, rec *meta.PartitionRecord) {
+	lost := 0
+	var example *grain
+	for g := range s.promised[id] {
+		if g.survives(rec.Timelines) {
+			continue
+		}
+		if g.site == s.c.number {
+			lost++
+			if example == nil || g.base < example.base {
+				example = g
+			}
+		}
+		delete(s.promised[id], g)
+	}
+	if lost == 0 || rec.Mirror == nil {
+		return
+	}
+	s.a.w.k.probe("adoption gives up own records")
+	plan, shown := s.a.plans[s.c.id+s.consent[rec.Mirror.StartID]]
+	switch {
+	case len(rec.Mirror.Before) == 0 || example.survives(rec.Mirror.Before) == false:
+		// Given up by an earlier start, or by a source that was followed.
+	case s.consent[rec.Mirror.StartID] == "":
+		s.a.fail("Consent", "site %s partition %d: %d batches that were written here are given up without a plan, %s among them (R24)", s.c.id, id.Number, lost, example)
+	case shown && plan.LogEnd != rec.Mirror.EndBefore:
+		s.a.fail("Consent", "site %s partition %d: the plan was made at log end %d, the adoption at %d (R24, R25)", s.c.id, id.Number, plan.LogEnd, rec.Mirror.EndBefore)
+	}
+}
+
+// vaulted demands that what a cut removed is in the vault, as a loss of power would leave it (VaultComplete).
+func (s *siteJudge) vaulted(m *machine, h *held, cut []*grain) {
+	kept := s.keptBy(m, h)
+	for _, g := range cut {
+		if kept[keptKey(g.base, g.raw)] {
+			continue
+		}
+		if s.a.w.o.VaultBytes >= 0 && g.committed == 0 {
+			continue // a full vault may drop what was never committed (R29)
+		}
+		s.a.fail("VaultComplete", "%s %s: %s was cut and is in no vault entry that survives a loss of power", m.name, h.part.Name(), g)
+		return
+	}
+}
+
+func keptKey(base types.Offset, raw []byte) string { return fmt.Sprint(base, sumOf(raw)) }
+
+// keptBy is everything that a machine's vault was ever seen to hold of a partition.
+func (s *siteJudge) keptBy(m *machine, h *held) map[string]bool {
+	key := logKey(m, h.id)
+	kept := s.kept[key]
+	if kept == nil {
+		kept = map[string]bool{}
+		s.kept[key] = kept
+	}
+	v, err := vault.Open(vault.Options{FS: m.mem.CrashClone(vfs.CrashConfig{}), Dir: logDir + "/vault", MaxBytes: -1, MaxAge: -1, Now: m.wall.now, Logger: s.c.quiet, ReadOnly: true})
+	if err != nil {
+		s.a.w.k.note("CHECK", "%s: its vault can't be opened: %v", m.name, err)
+		return kept
+	}
+	entries, err := v.List()
+	if err != nil {
+		return kept
+	}
+	for _, e := range entries {
+		if e.TopicID != h.id.Topic || e.Partition != h.id.Number || kept[e.ID] {
+			continue
+		}
+		kept[e.ID] = true
+		_ = v.Batches(e.ID, func(hd *batch.Header, raw []byte) error { // what can't be read is missed
+			kept[keptKey(hd.BaseOffset, raw)] = true
+			return nil
+		})
+	}
+	return kept
+}
+
+// watchGroups is GroupNotAhead: while a mirrored or promoted partition answers
+// clients, no committed offset of a group lies beyond its log end.
+func (a *arbiter) watchGroups() {
+	for _, c := range a.w.sites {
+		for _, m := range c.machines {
+			if m.serves() && m.node.Groups() != nil {
+				m.task(func() { a.compareGroups(c, m) })
+			}
+		}
+	}
+	a.w.k.after(700*time.Millisecond, "groups are looked at", a.watchGroups)
+}
+
+func (a *arbiter) compareGroups(c *cluster, m *machine) {
+	for _, name := range groupsUsed {
+		list, code := m.node.Groups().Offsets(m.node.Context(), name)
+		if code != 0 {
+			continue
+		}
+		for _, o := range list {
+			if o.Topic != clusterTopic {
+				continue
+			}
+			id := meta.PartitionID{Topic: c.topicID(), Number: o.Partition}
+			if end, ok := a.mirroredEnd(c, id); ok && o.Offset > end {
+				a.fail("GroupNotAhead", "%s: group %s has committed %d of partition %d, whose log ends at %d", m.name, name, o.Offset, o.Partition, end)
+			}
+		}
+	}
+}
+
+// mirroredEnd is the log end of a partition that mirrors, or was promoted, and answers clients.
+func (a *arbiter) mirroredEnd(c *cluster, id meta.PartitionID) (types.Offset, bool) {
+	r := c.record(id)
+	if r == nil || r.Mirror == nil || c.judged.(*siteJudge).shrunk >= 0 && r.Writable {
+		return 0, false
+	}
+	m := c.machine(r.Leader)
+	if m == nil || !m.serves() {
+		return 0, false
+	}
+	part, held := m.node.Broker().Partition(id.Topic, id.Number)
+	if !held {
+		return 0, false
+	}
+	if e, err := part.LeaderEpoch(); err != nil || e != r.LeaderEpoch {
+		return 0, false
+	}
+	v, open := part.View()
+	return v.LogEnd, open
+}
+
+// final reads everything once more, and compares a mirror with its source.
+func (a *arbiter) final() {
+	for _, c := range a.w.sites {
+		s := c.judged.(*siteJudge)
+		for _, m := range c.machines {
+			for _, h := range m.parts {
+				if isOurs(h) {
+					a.finalLog(s, m, h)
+				}
+			}
+		}
+	}
+}
+
+func (a *arbiter) finalLog(s *siteJudge, m *machine, h *held) {
+	v, ok := h.part.View()
+	l := s.logs[h]
+	if !ok || l == nil {
+		return
+	}
+	got, err := readFrom(h.part.Log(), v.LogStart)
+	if err != nil {
+		a.fail("LogReadable", "%s %s at the end: %v", m.name, h.part.Name(), err)
+		return
+	}
+	if len(got) != len(l.seq) && !a.w.o.Compacted {
+		a.fail("LogReadable", "%s %s at the end: %d batches, %d when it was looked at last", m.name, h.part.Name(), len(got), len(l.seq))
+		return
+	}
+	rec := s.records[h.id]
+	if rec == nil || rec.Writable || rec.Mirror == nil || rec.Mirror.State != meta.MirrorMirroring {
+		return
+	}
+	if f, ok := a.w.farOf(rec.Mirror.SourceClusterID).(tideFar); ok {
+		a.equal(m, h, l, f.c)
+	}
+	a.w.k.probe("end: mirror equals its source")
+}
+
+// equal demands equal batches of a mirror and its source wherever both hold an offset (Convergence).
+func (a *arbiter) equal(m *machine, h *held, l *siteLog, c *cluster) {
+	s := c.judged.(*siteJudge)
+	r := s.records[h.id]
+	if r == nil || a.w.o.Compacted {
+		return
+	}
+	lead := c.machine(r.Leader)
+	if lead == nil || lead.held(h.id) == nil {
+		return
+	}
+	theirs := s.logs[lead.held(h.id)]
+	if theirs == nil {
+		return
+	}
+	have := map[*grain]bool{}
+	for _, g := range theirs.seq {
+		have[g] = true
+	}
+	for _, g := range l.seq {
+		if g.base >= theirs.start && g.next <= theirs.end && !have[g] {
+			a.fail("Convergence", "%s %s at the end: %s is in its log and not in its source's, %s", m.name, h.part.Name(), g, lead.name)
+			return
+		}
+	}
+}
