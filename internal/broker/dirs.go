@@ -15,6 +15,7 @@ import (
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
@@ -48,7 +49,8 @@ type logDir struct {
 	opening     chan struct{} // num.recovery.threads.per.data.dir tokens
 	recovering  atomic.Bool   // the start after an unclean stop is under way
 	found       map[string]bool
-	partitions  int // chosen for it so far; the viewer's goroutine counts
+	forks       forkSet // made here, or found at the start, and without a topic yet
+	partitions  int     // chosen for it so far; the viewer's goroutine counts
 	cause       atomic.Pointer[error]
 	failed      func(*logDir, error)
 }
@@ -138,6 +140,9 @@ func openDir(fsys vfs.FS, path string, cfg *config.Broker, l *slog.Logger) (d *l
 	}
 	for _, name := range names {
 		d.found[name] = true
+		if id, ok := parseForkFolder(name); ok {
+			d.forks.put(id, waitingFork{})
+		}
 	}
 	if err := d.readState(l); err != nil {
 		return nil, fmt.Errorf("log dir %s: %w", path, err)
@@ -243,10 +248,10 @@ func (b *Broker) dirFailed(d *logDir, cause error) {
 // live one. While a log dir can't be used, a partition that was there before
 // this start and isn't found is taken to be in that dir: it is offline, and
 // doesn't begin anew elsewhere.
-func (b *Broker) chooseDir(tp types.TopicPartition) *logDir {
+func (b *Broker) chooseDir(id meta.PartitionID, tp types.TopicPartition) *logDir {
 	var best *logDir
 	for _, d := range b.dirs {
-		if d.found[tp.String()] {
+		if d.found[tp.String()] || d.forks.has(id) {
 			best = d
 			break
 		}
@@ -254,7 +259,7 @@ func (b *Broker) chooseDir(tp types.TopicPartition) *logDir {
 			best = d
 		}
 	}
-	if b.loading && len(b.lost) > 0 && (best == nil || !best.found[tp.String()]) {
+	if b.loading && len(b.lost) > 0 && (best == nil || !best.found[tp.String()] && !best.forks.has(id)) {
 		return b.lost[0]
 	}
 	if best == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -75,6 +76,9 @@ func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 	if len(d.BrokerConfigs) > 0 {
 		b.showBrokerConfigs(image)
 	}
+	if len(d.Brokers) > 0 {
+		b.dropEndedForks(image)
+	}
 	if d.Features {
 		if err := b.checkFeatures(image); err != nil {
 			b.fail(err) // it registered before the level rose, and wasn't seen
@@ -93,9 +97,11 @@ func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 	}
 	if len(gone) > 0 {
 		// Not on this goroutine: the coordinator may itself be waiting for an image.
-		b.work.Go(func() { s.groups.TopicsDeleted(b.ctx, gone) })
+		clock.Go(b.ctx, &b.work, func() { s.groups.TopicsDeleted(b.ctx, gone) })
 	}
-	s.mirrors.ImageChanged(image, d)
+	if s.mirrors != nil {
+		s.mirrors.ImageChanged(image, d)
+	}
 }
 
 // isReplica reports whether this node holds a copy of the partition.
@@ -154,7 +160,7 @@ func (b *Broker) tell(p *Partition, f func()) {
 // newPartition makes the object of a partition and chooses its log dir.
 func (b *Broker) newPartition(t *meta.Topic, e *meta.Partition) *Partition {
 	tp := types.TopicPartition{Topic: t.Record.Name, Partition: e.ID.Number}
-	p := newPartition(b.env, b.shardOf(tp), e.ID.Topic, tp, b.chooseDir(tp))
+	p := newPartition(b.env, b.shardOf(tp), e.ID.Topic, tp, b.chooseDir(e.ID, tp))
 	b.partitions.Store(e.ID, p)
 	return p
 }

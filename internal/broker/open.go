@@ -45,7 +45,12 @@ func (p *Partition) open(topic config.Topic) error {
 	defer p.dir.admit()()
 	p.topic = topic
 	p.setChoreFlags()
-	l, rec, err := log.Open(p.logOptions(topic))
+	var l *log.Log
+	var rec log.Recovery
+	err := p.dir.takeFork(meta.PartitionID{Topic: p.id, Number: p.tp.Partition}, p.tp)
+	if err == nil {
+		l, rec, err = log.Open(p.logOptions(topic))
+	}
 	if errors.Is(err, log.ErrTopicID) {
 		// A deletion that a crash interrupted left the folder of an older topic of this
 		// name; after a restore it is that of a newer one, which is kept.

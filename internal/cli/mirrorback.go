@@ -17,6 +17,7 @@ type mirrorPreviewCmd struct {
 	named
 	Topic    []string `help:"Only this topic; repeatable. Default: all that the mirror fits."`
 	Rollback bool     `help:"Give up what this cluster was promoted to."`
+	Failover bool     `help:"Preview failover --consistent instead of failback."`
 }
 
 func (c *mirrorPreviewCmd) Run(ctx context.Context, s Streams) error {
@@ -24,7 +25,7 @@ func (c *mirrorPreviewCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	p, err := cl.Preview(ctx, c.Name, mirror.PreviewRequest{Topics: c.Topic, Rollback: c.Rollback})
+	p, err := cl.Preview(ctx, c.Name, mirror.PreviewRequest{Topics: c.Topic, Rollback: c.Rollback, Failover: c.Failover})
 	if err != nil {
 		return err
 	}
@@ -143,21 +144,32 @@ func (c *mirrorSwitchoverCmd) Run(ctx context.Context, s Streams) error {
 // onTopics is a verb that says in words what it did.
 type onTopics struct {
 	named
-	Topic []string `help:"Only this topic; repeatable. Default: all that the verb fits."`
-	Yes   bool     `short:"y" help:"Don't ask."`
+	Topic  []string `help:"Only this topic; repeatable. Default: all that the verb fits."`
+	DryRun bool     `help:"Only say what would become of which partitions."`
+	Yes    bool     `short:"y" help:"Don't ask."`
 }
 
-func (c onTopics) run(ctx context.Context, s Streams, warning string, do func(*console.Client) ([]string, error)) error {
+func (c onTopics) run(ctx context.Context, s Streams, verb, warning string) error {
 	cl, err := c.client()
 	if err != nil {
 		return err
 	}
-	if err := confirm(s, c.Yes, warning, c.Name); err != nil {
-		return err
+	if !c.DryRun {
+		if err := confirm(s, c.Yes, warning, c.Name); err != nil {
+			return err
+		}
 	}
-	words, err := do(cl)
+	words, err := cl.OnTopics(ctx, c.Name, verb, console.TopicsRequest{Topics: c.Topic, DryRun: c.DryRun})
+	return printWords(s, c.DryRun, words, err)
+}
+
+// printWords prints what a verb did, or would do, line by line.
+func printWords(s Streams, dryRun bool, words []string, err error) error {
 	for _, line := range words {
 		fmt.Fprintln(s.Out, line)
+	}
+	if dryRun && err == nil {
+		fmt.Fprintln(s.Err, "nothing was changed")
 	}
 	return err
 }
@@ -166,20 +178,21 @@ type mirrorAbandonCmd struct{ onTopics }
 
 func (c *mirrorAbandonCmd) Run(ctx context.Context, s Streams) error {
 	warning := fmt.Sprintf("This takes the failback of mirror %s back: its topics are writable here again, as they were, and copy nothing.", c.Name)
-	return c.run(ctx, s, warning, func(cl *console.Client) ([]string, error) { return cl.OnTopics(ctx, c.Name, "abandon", c.Topic) })
+	return c.run(ctx, s, "abandon", warning)
 }
 
 type mirrorAcceptGapCmd struct{ onTopics }
 
 func (c *mirrorAcceptGapCmd) Run(ctx context.Context, s Streams) error {
 	warning := fmt.Sprintf("The source of mirror %s no longer has records that are not here. This goes on behind them: what is held here goes to the vault, and the logs begin anew where the source's begin.", c.Name)
-	return c.run(ctx, s, warning, func(cl *console.Client) ([]string, error) { return cl.OnTopics(ctx, c.Name, "accept-gap", c.Topic) })
+	return c.run(ctx, s, "accept-gap", warning)
 }
 
 type mirrorReopenCmd struct {
 	Target
-	Topic []string `help:"Only this topic; repeatable. Default: all that a switchover closed."`
-	Yes   bool     `short:"y" help:"Don't ask."`
+	Topic  []string `help:"Only this topic; repeatable. Default: all that a switchover closed."`
+	DryRun bool     `help:"Only say what would be opened."`
+	Yes    bool     `short:"y" help:"Don't ask."`
 }
 
 func (c *mirrorReopenCmd) Run(ctx context.Context, s Streams) error {
@@ -187,12 +200,11 @@ func (c *mirrorReopenCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	if err := confirm(s, c.Yes, "This lets clients write here again to what a switchover closed. If the other side was promoted, there are two primaries then.", "reopen"); err != nil {
-		return err
+	if !c.DryRun {
+		if err := confirm(s, c.Yes, "This lets clients write here again to what a switchover closed. If the other side was promoted, there are two primaries then.", "reopen"); err != nil {
+			return err
+		}
 	}
-	words, err := cl.Reopen(ctx, c.Topic)
-	for _, line := range words {
-		fmt.Fprintln(s.Out, line)
-	}
-	return err
+	words, err := cl.Reopen(ctx, console.TopicsRequest{Topics: c.Topic, DryRun: c.DryRun})
+	return printWords(s, c.DryRun, words, err)
 }

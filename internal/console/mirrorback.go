@@ -12,10 +12,12 @@ type Changes interface {
 	// Preview plays a failback and changes nothing.
 	Preview(ctx context.Context, name string, r mirror.PreviewRequest) (mirror.Preview, error)
 	Failback(ctx context.Context, name string, r mirror.FailbackRequest) (mirror.Preview, error)
+	FailoverConsistent(ctx context.Context, name string, topics []string, plan string) (mirror.Status, error)
 	Switchover(ctx context.Context, name string, r mirror.SwitchoverRequest) (mirror.Status, error)
 	Abandon(ctx context.Context, name string, topics []string) ([]string, error)
 	AcceptGap(ctx context.Context, name string, topics []string) ([]string, error)
 	Reopen(ctx context.Context, topics []string) ([]string, error)
+	Drills
 }
 
 // Done is what a verb did, in words.
@@ -26,6 +28,8 @@ type Done struct {
 // TopicsRequest bounds a verb to topics; empty means all that it fits.
 type TopicsRequest struct {
 	Topics []string `json:"topics,omitempty"`
+	// DryRun: only say what would be done.
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 func (s *Server) mirrorPreview(w http.ResponseWriter, r *http.Request) error {
@@ -67,13 +71,19 @@ func (s *Server) mirrorSwitchover(w http.ResponseWriter, r *http.Request) error 
 }
 
 // words answers a verb on topics with what it did.
-func (s *Server) words(do func(m Mirrors, ctx context.Context, name string, topics []string) ([]string, error)) func(http.ResponseWriter, *http.Request) error {
+func (s *Server) words(verb string, do func(m Mirrors, ctx context.Context, name string, topics []string) ([]string, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var req TopicsRequest
 		if err := readJSON(r, &req); err != nil {
 			return err
 		}
-		words, err := do(s.node.Mirrors(), context.WithoutCancel(r.Context()), r.PathValue("name"), req.Topics)
+		ctx := context.WithoutCancel(r.Context())
+		if req.DryRun {
+			do = func(m Mirrors, ctx context.Context, name string, topics []string) ([]string, error) {
+				return m.Would(ctx, name, verb, topics)
+			}
+		}
+		words, err := do(s.node.Mirrors(), ctx, r.PathValue("name"), req.Topics)
 		if err != nil {
 			return err
 		}
@@ -106,16 +116,16 @@ func (c *Client) Switchover(ctx context.Context, name string, r mirror.Switchove
 	return st, err
 }
 
-// OnTopics has a mirror's verb (abandon, accept-gap) done on topics.
-func (c *Client) OnTopics(ctx context.Context, name, verb string, topics []string) ([]string, error) {
+// OnTopics has a mirror's verb (abandon, accept-gap) done on topics, or says what it would do.
+func (c *Client) OnTopics(ctx context.Context, name, verb string, r TopicsRequest) ([]string, error) {
 	var d Done
-	err := c.call(ctx, http.MethodPost, mirrorPath(name, "/"+verb), TopicsRequest{Topics: topics}, &d)
+	err := c.call(ctx, http.MethodPost, mirrorPath(name, "/"+verb), r, &d)
 	return d.Message, err
 }
 
-// Reopen opens what a switchover left closed to writes.
-func (c *Client) Reopen(ctx context.Context, topics []string) ([]string, error) {
+// Reopen opens what a switchover left closed to writes, or says what that is.
+func (c *Client) Reopen(ctx context.Context, r TopicsRequest) ([]string, error) {
 	var d Done
-	err := c.call(ctx, http.MethodPost, "/api/v1/fences/reopen", TopicsRequest{Topics: topics}, &d)
+	err := c.call(ctx, http.MethodPost, "/api/v1/fences/reopen", r, &d)
 	return d.Message, err
 }

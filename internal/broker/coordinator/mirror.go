@@ -35,11 +35,17 @@ type SyncResult struct {
 // whatever was written before it. It waits while the groups load. The errors
 // are wire codes: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and so on: try again later.
 func (c *Coordinator) SyncOffsets(ctx context.Context, groupID string, offsets []OffsetAndMeta) (SyncResult, error) {
+	return c.SyncOffsetsWithin(ctx, groupID, offsets, nil)
+}
+
+// SyncOffsetsWithin is SyncOffsets for partitions of which this node may hold no
+// replica: ends are log ends that their leaders have told.
+func (c *Coordinator) SyncOffsetsWithin(ctx context.Context, groupID string, offsets []OffsetAndMeta, ends map[types.TopicPartition]types.Offset) (SyncResult, error) {
 	if _, err := c.ensureTopic(ctx); err != nil {
 		return SyncResult{}, err
 	}
 	r, code := submit[group.MirrorOffsetsResponse](ctx, c.home(groupID), true, func(id group.RequestID, _ *loop) group.Event {
-		return group.MirrorOffsets{Request: id, Group: groupID, Offsets: c.withLogEnds(offsets)}
+		return group.MirrorOffsets{Request: id, Group: groupID, Offsets: c.withLogEnds(offsets, ends)}
 	})
 	switch code = oneOf(code, r.Code); code {
 	case group.None:
@@ -62,7 +68,7 @@ func (c *Coordinator) SyncOffsets(ctx context.Context, groupID string, offsets [
 	return out, nil
 }
 
-func (c *Coordinator) withLogEnds(offsets []OffsetAndMeta) []group.MirrorOffset {
+func (c *Coordinator) withLogEnds(offsets []OffsetAndMeta, told map[types.TopicPartition]types.Offset) []group.MirrorOffset {
 	image := c.o.Image()
 	all := make([]group.MirrorOffset, len(offsets))
 	for i, o := range offsets {
@@ -73,6 +79,8 @@ func (c *Coordinator) withLogEnds(offsets []OffsetAndMeta) []group.MirrorOffset 
 		if t, ok := image.TopicByName(o.Topic); ok {
 			m.TopicID = t.Record.ID
 			if end, here := c.o.LogEnd(t.Record.ID, o.Partition); here {
+				m.LogEnd = end
+			} else if end, ok := told[o.TopicPartition]; ok {
 				m.LogEnd = end
 			}
 		}

@@ -16,6 +16,8 @@ var (
 	ErrPlan = errors.New("a plan is needed")
 	// ErrRefusedParts: partitions were refused; the sentence says which and why.
 	ErrRefusedParts = errors.New("refused")
+	// ErrUnknownDrill: there is no fork of that name.
+	ErrUnknownDrill = errors.New("no such drill")
 	// ErrNone: there is nothing of the kind yet.
 	ErrNone = errors.New("none yet")
 )

@@ -1,0 +1,501 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/ids"
+	"tidemark/internal/clock"
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
+)
+
+// drill is one run of a drill, on the node that was asked. It makes nothing visible
+// before the one transaction that makes all of it (control.CreateForks): a crash before
+// leaves folders that their nodes remove, a crash after leaves a fork that can be deleted.
+type drill struct {
+	m      *Mirrors
+	mirror string
+	req    DrillRequest
+	groups *regexp.Regexp
+	run    string // fresh
+	topics []*drilledTopic
+	list   []*drilled // all partitions of all topics
+	report DrillReport
+	// unknown: the transaction may have happened or not.
+	unknown bool
+}
+
+type drilledTopic struct {
+	name       string
+	id         types.TopicID
+	configs    map[string]string
+	partitions []*drilled
+}
+
+// drilled is one partition on its way to be forked.
+type drilled struct {
+	of, as   meta.PartitionID
+	tp, name types.TopicPartition // the mirror's, the fork's
+	timeline string
+	made     meta.PromotionRecord // what a failover would have written
+	point    forkPoint
+	rolled   types.Offset // the highest log end at which a replica began a segment
+	inSync   []meta.ISRMember
+	shown    DrillPartition
+}
+
+// errDrillRuns refuses two drills at a time from one node.
+var errDrillRuns = fmt.Errorf("another drill is being made through this node: %w; try again when it is done", ErrState)
+
+// Drill makes a fork of topics and groups of a mirror that clients may write to, and
+// says how long a failover would have taken and what it would have lacked. The mirror
+// goes on meanwhile, and is what it was afterwards.
+func (m *Mirrors) Drill(ctx context.Context, name string, r DrillRequest) (DrillReport, error) {
+	if !m.drilling.TryLock() {
+		return DrillReport{}, errDrillRuns
+	}
+	defer m.drilling.Unlock()
+	d, err := m.planDrill(name, r)
+	if err != nil {
+		return DrillReport{}, err
+	}
+	if r.DryRun {
+		return d.tryOut(ctx)
+	}
+	if err := d.make(ctx); err != nil {
+		if d.unknown {
+			return d.report, fmt.Errorf("drill %s of mirror %s: whether it was made is not known: %w", r.Drill, name, err)
+		}
+		d.giveUp(context.WithoutCancel(ctx))
+		return d.report, fmt.Errorf("drill %s of mirror %s: %w; nothing of it was made", r.Drill, name, err)
+	}
+	d.use(ctx)
+	d.tell()
+	return d.report, nil
+}
+
+// planDrill finds what a drill would fork, and refuses what can't be.
+func (m *Mirrors) planDrill(name string, r DrillRequest) (*drill, error) {
+	image := m.o.Node.Image()
+	e, ok := image.Mirror(name)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+	case e.Record.Want != meta.WantRunning:
+		return nil, fmt.Errorf("mirror %s is %s: %w; only of a running mirror there is a drill", name, e.Record.Want, ErrState)
+	}
+	if err := core.ValidDrillName(r.Drill); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSpec, err)
+	}
+	chosen, err := newFilter(&meta.MirrorRecord{Topics: r.Topics, Groups: r.Groups})
+	if err != nil {
+		return nil, err
+	}
+	prefix := core.ForkPrefix(r.Drill)
+	d := &drill{m: m, mirror: name, req: r, groups: chosen.groups, run: ids.Fresh()}
+	d.report = DrillReport{Mirror: name, Drill: r.Drill, Prefix: prefix, At: m.o.Node.Now(), DryRun: r.DryRun, FailoverMs: -1,
+		Steps: []DrillStep{}, Partitions: []DrillPartition{}, Groups: []DrillGroup{}, Message: []string{}}
+	for t := range image.TopicsByName() {
+		if strings.HasPrefix(t.Record.Name, prefix) {
+			return nil, fmt.Errorf("drill %s: topic %s exists: %w; delete that drill first (mirror drill delete %s), or choose another name", r.Drill, t.Record.Name, ErrExists, r.Drill)
+		}
+		if !isMirrored(image, name, t.Record.Name) || !chosen.topic(t.Record.Name) {
+			continue
+		}
+		if err := d.addTopic(image, t); err != nil {
+			return nil, err
+		}
+	}
+	if len(d.list) == 0 {
+		return nil, fmt.Errorf("mirror %s has no topic that matches %q: %w", name, r.Topics, ErrSpec)
+	}
+	return d, nil
+}
+
+// addTopic adds one topic of the mirror, all of whose partitions must be mirroring.
+func (d *drill) addTopic(image *meta.Image, t *meta.Topic) error {
+	out := &drilledTopic{name: d.report.Prefix + t.Record.Name, id: ids.FreshTopic(), configs: maps.Clone(t.Record.Configs)}
+	if err := control.ValidTopicName(out.name); err != nil {
+		return fmt.Errorf("%w: %w", ErrSpec, err)
+	}
+	for n := range t.Record.Partitions {
+		rec, _ := image.Partition(t.ID, n)
+		tp := types.TopicPartition{Topic: t.Record.Name, Partition: n}
+		switch {
+		case rec == nil || !rec.IsMirror() || rec.Mirror.Name != d.mirror:
+			return fmt.Errorf("%s is not mirrored by %s any more: %w; leave its topic out (--topics)", tp, d.mirror, ErrState)
+		case rec.Mirror.State != meta.MirrorMirroring:
+			return fmt.Errorf("%s is %s and not MIRRORING: %w; wait for it (mirror wait %s --for mirroring), or leave its topic out (--topics)", tp, rec.Mirror.State, ErrState, d.mirror)
+		case rec.Leader == types.NoBroker:
+			return fmt.Errorf("%s has no leader at the moment: %w; try again", tp, ErrState)
+		}
+		p := &drilled{
+			of: meta.PartitionID{Topic: t.ID, Number: n}, as: meta.PartitionID{Topic: out.id, Number: n},
+			tp: tp, name: types.TopicPartition{Topic: out.name, Partition: n}, timeline: ids.Fresh(),
+		}
+		p.shown = DrillPartition{Topic: out.name, Of: tp.Topic, Partition: n, Start: types.NoOffset, End: types.NoOffset, Leader: rec.Leader, InSync: rec.ISRIDs()}
+		out.partitions = append(out.partitions, p)
+		d.list = append(d.list, p)
+	}
+	d.topics = append(d.topics, out)
+	return nil
+}
+
+// tryOut is a dry run: only the computation of the promotions, which changes nothing.
+func (d *drill) tryOut(ctx context.Context) (DrillReport, error) {
+	if err := d.rehearse(ctx); err != nil {
+		return d.report, err
+	}
+	d.show()
+	d.report.Message = append(d.report.Message, fmt.Sprintf("%d partitions of %d topics would be forked under %s; nothing was changed.", len(d.list), len(d.topics), d.report.Prefix))
+	return d.report, nil
+}
+
+// make makes the fork, up to the transaction that makes its topics.
+func (d *drill) make(ctx context.Context) error {
+	for _, s := range []struct {
+		name     string
+		failover bool
+		do       func(context.Context) error
+	}{
+		{"stop fetching and compute the promotions", true, d.rehearse},
+		{"begin segments", false, d.roll},
+		{"agree on where the fork ends", false, d.findPoints},
+		{"link", false, d.fork},
+		{"write the partitions' records", true, d.commit},
+	} {
+		if err := d.timed(ctx, s.name, s.failover, s.do); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// use has the fork serve, gives it its groups and proves it. What fails here is told
+// in the report: the fork is there.
+func (d *drill) use(ctx context.Context) {
+	var faults []error
+	for _, s := range []struct {
+		name     string
+		failover bool
+		do       func(context.Context) error
+	}{
+		{"serve clients", true, d.serve},
+		{"groups", true, d.copyGroups},
+		{"write and read one record each", false, d.prove},
+	} {
+		if err := d.timed(ctx, s.name, s.failover, s.do); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", s.name, err))
+		}
+	}
+	d.show()
+	for _, err := range faults {
+		d.report.Message = append(d.report.Message, err.Error())
+	}
+}
+
+func (d *drill) timed(ctx context.Context, name string, failover bool, do func(context.Context) error) error {
+	began := clock.Now(ctx)
+	err := do(ctx)
+	ms := float64(clock.Since(ctx, began).Microseconds()) / 1000
+	d.report.Steps = append(d.report.Steps, DrillStep{Name: name, Ms: ms, Failover: failover})
+	if failover {
+		d.report.FailoverMs = max(d.report.FailoverMs, 0) + ms
+	}
+	return err
+}
+
+// ask has every broker do its part of a step and gives each answer to take. A step
+// that needs every partition's leader names those that have not answered.
+func (d *drill) ask(ctx context.Context, what string, take func(*drilled, *drillAnswer)) error {
+	p := part{Mirror: d.mirror, Drill: &drillPart{Run: d.run}}
+	for _, one := range d.list {
+		p.Drill.Partitions = append(p.Drill.Partitions, one.ask())
+	}
+	list, err := d.m.everywhere(ctx, what, p, drillPatience)
+	at := make(map[types.TopicPartition]*drilled, len(d.list))
+	for _, one := range d.list {
+		at[one.tp] = one
+	}
+	var faults []string
+	for _, o := range list {
+		switch one := at[o.TopicPartition]; {
+		case one == nil:
+		case o.Reason != "":
+			faults = append(faults, o.sentence())
+		default:
+			take(one, o.Drill)
+		}
+	}
+	if len(faults) > 0 {
+		err = errors.Join(err, errors.New(strings.Join(faults[:min(len(faults), 5)], "; ")))
+	}
+	return err
+}
+
+// rehearse computes every partition's promotion where it is led, as a failover does,
+// and leaves it at that.
+func (d *drill) rehearse(ctx context.Context) error {
+	answered := 0
+	err := d.ask(ctx, partDrillRehearse, func(p *drilled, a *drillAnswer) {
+		answered++
+		p.made, p.point.LeaderEpoch = a.Made, a.LeaderEpoch
+		p.shown.Loss = lossOf(&a.Made)
+	})
+	return d.allAnswered(answered, err)
+}
+
+func (d *drill) allAnswered(n int, err error) error {
+	if n == len(d.list) {
+		return nil // a broker that leads nothing of it matters to nobody
+	}
+	return errors.Join(fmt.Errorf("the leaders of %d of %d partitions did not do their part", len(d.list)-n, len(d.list)), err)
+}
+
+// roll has every replica begin a segment: what is below can be linked. A replica that
+// can't be reached isn't among those of the fork.
+func (d *drill) roll(ctx context.Context) error {
+	return d.ask(ctx, partDrillRoll, func(p *drilled, a *drillAnswer) { p.rolled = max(p.rolled, a.End) })
+}
+
+// findPoints asks the leaders where the forks end: at the high watermark, once that
+// has reached where the replicas began their segments.
+func (d *drill) findPoints(ctx context.Context) error {
+	answered := 0
+	var moved []string
+	err := d.ask(ctx, partDrillPoint, func(p *drilled, a *drillAnswer) {
+		answered++
+		if a.LeaderEpoch != p.point.LeaderEpoch {
+			moved = append(moved, p.tp.String())
+			return
+		}
+		p.point = a.forkPoint
+	})
+	if len(moved) > 0 {
+		return fmt.Errorf("the leader epoch of %s rose meanwhile: %w; try again", strings.Join(moved[:min(len(moved), 5)], ", "), ErrState)
+	}
+	return d.allAnswered(answered, err)
+}
+
+// fork has every in-sync replica make its fork. Each partition needs its leader's, and
+// as many as min.insync.replicas asks for.
+func (d *drill) fork(ctx context.Context) error {
+	err := d.ask(ctx, partDrillFork, func(p *drilled, a *drillAnswer) {
+		p.inSync = append(p.inSync, meta.ISRMember{ID: a.Broker, BrokerEpoch: a.BrokerEpoch})
+		d.report.LinkedBytes += a.Linked
+		d.report.CopiedBytes += a.Copied
+	})
+	for _, p := range d.list {
+		leader := slices.IndexFunc(p.inSync, func(m meta.ISRMember) bool { return m.ID == p.point.Leader })
+		if leader < 0 || len(p.inSync) < p.point.Need {
+			return errors.Join(fmt.Errorf("%s was forked by %d replicas and its leader %v; %d and the leader are needed", p.tp, len(p.inSync), leader >= 0, p.point.Need), err)
+		}
+		p.inSync[0], p.inSync[leader] = p.inSync[leader], p.inSync[0]
+	}
+	return nil
+}
+
+// commit makes the fork's topics, in one transaction.
+func (d *drill) commit(ctx context.Context) error {
+	image, now := d.m.o.Node.Image(), d.m.o.Node.Now()
+	topics := make([]control.ForkedTopic, len(d.topics))
+	for i, t := range d.topics {
+		topics[i] = control.ForkedTopic{Name: t.name, ID: t.id, Configs: t.configs}
+		for _, p := range t.partitions {
+			rec, _ := image.Partition(p.of.Topic, p.of.Number)
+			if rec == nil {
+				return fmt.Errorf("%s was deleted meanwhile", p.tp)
+			}
+			topics[i].Partitions = append(topics[i].Partitions, core.Fork(rec, core.ForkRequest{
+				Drill: d.req.Drill, ID: d.run, TimelineID: p.timeline, At: p.point.To, Made: p.made, InSync: p.inSync, Now: now,
+			}))
+		}
+	}
+	plans, err := control.CreateForks(image, topics, d.m.o.Node.Me(), d.m.o.Node.Limits())
+	if err != nil {
+		return err
+	}
+	for _, plan := range plans {
+		if err := d.carryOut(ctx, plan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carryOut commits one plan. While its outcome is not known nothing is given up (R8):
+// a replica that is in sync by the record must have its fork.
+func (d *drill) carryOut(ctx context.Context, plan meta.Plan) error {
+	_, err := d.m.o.Node.Commit(ctx, plan)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, metastore.ErrRefused):
+		return fmt.Errorf("%w; a topic of such a name was made meanwhile, or a broker was registered anew: try again", err)
+	case !errors.Is(err, metastore.ErrUnknownOutcome):
+		return err
+	}
+	d.unknown = true
+	for until := clock.Now(ctx).Add(servingPatience); clock.Now(ctx).Before(until); {
+		if d.isThere() {
+			d.unknown = false
+			return nil
+		}
+		if !pause(context.WithoutCancel(ctx), 100*time.Millisecond) {
+			break
+		}
+	}
+	return fmt.Errorf("%w; the folders that were made stay until this node's next start, or until its next drill", err)
+}
+
+// isThere reports whether the fork's topics are in the image.
+func (d *drill) isThere() bool {
+	_, ok := d.m.o.Node.Image().TopicEntry(d.topics[0].id)
+	return ok
+}
+
+// giveUp removes what a drill left that came to nothing. A broker that isn't reached
+// does it at its next start, with the next drill through this node, or when this node is gone.
+func (d *drill) giveUp(ctx context.Context) {
+	for n := 1; n <= giveUpTries; n++ {
+		_, err := d.m.everywhere(ctx, partDrillDrop, part{Mirror: d.mirror, Drill: &drillPart{}}, peerPatience)
+		if err == nil {
+			return
+		}
+		d.m.log.Warn("folders of a drill that came to nothing stay for now", "mirror", d.mirror, "drill", d.req.Drill, "err", err)
+		if !pause(ctx, time.Duration(n)*100*time.Millisecond) {
+			return
+		}
+	}
+}
+
+const (
+	// drillPatience is how long one step of a drill may take on a broker.
+	drillPatience = 5 * time.Minute
+	giveUpTries   = 5
+	// provePatience bounds the wait for one record's acknowledgement.
+	provePatience = 30 * time.Second
+)
+
+// serve waits until the fork's leaders answer clients.
+func (d *drill) serve(ctx context.Context) error {
+	ctx, cancel := clock.WithTimeout(ctx, servingPatience)
+	defer cancel()
+	answered := 0
+	err := d.ask(ctx, partDrillServe, func(*drilled, *drillAnswer) { answered++ })
+	return d.allAnswered(answered, err)
+}
+
+// prove writes a record to each partition of the fork and reads it back.
+func (d *drill) prove(ctx context.Context) error {
+	err := d.ask(ctx, partDrillProve, func(p *drilled, a *drillAnswer) { p.shown.Proved, p.shown.Fault = a.Fault == "", a.Fault })
+	for _, p := range d.list {
+		if !p.shown.Proved && p.shown.Fault == "" {
+			p.shown.Fault = "nobody leads it at the moment"
+		}
+	}
+	return err
+}
+
+// copyGroups gives the fork's groups what the mirror's have committed here, at the
+// most up to the fork's ends.
+func (d *drill) copyGroups(ctx context.Context) error {
+	at := make(map[types.TopicPartition]*drilled, len(d.list))
+	p := part{Mirror: d.mirror}
+	for _, one := range d.list {
+		at[one.tp] = one
+		p.Cuts = append(p.Cuts, coordinator.Cut{TopicPartition: one.tp, Offset: types.NoOffset}) // above it is everything
+	}
+	committed, err := d.m.everywhere(ctx, partPast, p, peerPatience)
+	if err != nil {
+		return err
+	}
+	groups := map[string]*DrillGroup{}
+	offsets := map[string][]drillOffset{}
+	for _, o := range committed {
+		one := at[o.TopicPartition]
+		if one == nil || o.Past == nil || !d.groups.MatchString(o.Past.Group) {
+			continue
+		}
+		name := d.report.Prefix + o.Past.Group
+		if groups[name] == nil {
+			groups[name] = &DrillGroup{Group: name, Of: o.Past.Group}
+		}
+		if o.Past.Offset > one.point.To {
+			groups[name].Clamped++
+		}
+		groups[name].Offsets++
+		offsets[name] = append(offsets[name], drillOffset{TopicPartition: one.name, Offset: min(o.Past.Offset, one.point.To)})
+	}
+	if len(groups) == 0 {
+		return nil
+	}
+	list, err := d.m.everywhere(ctx, partDrillOffsets, part{Mirror: d.mirror, Drill: &drillPart{Run: d.run, Offsets: offsets}}, peerPatience)
+	written := map[string]string{}
+	for _, o := range list {
+		if o.Drill != nil {
+			written[o.Drill.Group] = o.Drill.Fault
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		fault, ok := written[name]
+		if !ok {
+			fault = "no broker coordinates it at the moment"
+		}
+		groups[name].Fault = fault
+		d.report.Groups = append(d.report.Groups, *groups[name])
+	}
+	return err
+}
+
+// show puts what is known of the partitions into the report.
+func (d *drill) show() {
+	var all []PartitionStatus
+	for _, p := range d.list {
+		if len(p.inSync) > 0 {
+			p.shown.Start, p.shown.End, p.shown.Epoch, p.shown.Leader = p.point.Start, p.point.To, p.made.PromotedEpoch, p.point.Leader
+			p.shown.InSync = nil
+			for _, m := range p.inSync {
+				p.shown.InSync = append(p.shown.InSync, m.ID)
+			}
+		}
+		d.report.Partitions = append(d.report.Partitions, p.shown)
+		all = append(all, PartitionStatus{Loss: p.shown.Loss})
+	}
+	d.report.Loss = sumLoss(all)
+}
+
+// tell says in words what the drill found.
+func (d *drill) tell() {
+	proved, groups := 0, 0
+	for _, p := range d.report.Partitions {
+		if p.Proved {
+			proved++
+		}
+	}
+	for _, g := range d.report.Groups {
+		if g.Fault == "" {
+			groups++
+		}
+	}
+	head := fmt.Sprintf("drill %s of mirror %s: %d partitions of %d topics and %d groups are forked under %s; a failover of them would have taken %.0f ms. %d of %d partitions took a record with acks=all and gave it back.",
+		d.req.Drill, d.mirror, len(d.list), len(d.topics), groups, d.report.Prefix, d.report.FailoverMs, proved, len(d.list))
+	lines := []string{head}
+	if d.report.Loss != nil {
+		lines = append(lines, "A failover now would have lacked this: "+d.report.Loss.Statement)
+	}
+	lines = append(lines, fmt.Sprintf("`mirror drill delete %s` removes the fork.", d.req.Drill))
+	d.report.Message = append(lines, d.report.Message...)
+	d.m.events.add(d.m.log, Event{At: d.report.At, Mirror: d.mirror, Kind: "DRILL", From: types.NoOffset, To: types.NoOffset, Message: head})
+}
