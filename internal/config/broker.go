@@ -38,6 +38,10 @@ type Broker struct {
 	MaxConnectionsPerIP   int32
 	ConnectionsMaxIdleMs  types.Millis
 	HTTPListener          string // host:port of the admin API; empty: none
+	HTTPTokenFile         string // the secret that it asks for; empty: none
+
+	HTTPSSLKeystoreLocation, HTTPSSLKeyLocation, HTTPSSLTruststoreLocation string // PEM files of the admin API
+
 	SSLKeystoreLocation   string // PEM: certificate chain and private key
 	SSLKeyLocation        string // PEM private key, when not in the keystore file
 	SSLTruststoreLocation string // PEM of the authorities that client certificates must come from
@@ -108,6 +112,8 @@ type Broker struct {
 	Mirror  Mirror
 	Vault   Vault
 
+	Security Security
+
 	LogLevel  string // debug, info, warn, error
 	LogFormat string // text, json
 
@@ -166,6 +172,10 @@ type Mirror struct {
 	RetryBackoffMaxMs   types.Millis
 	GapPolicy           string // fail, continue (R28)
 	ConfigExclude       []string
+	ACLSyncMs           types.Millis // -1: ACLs aren't copied
+	ACLInclude          []string
+	ACLExclude          []string
+	ScramSyncMs         types.Millis // -1: SCRAM credentials aren't copied
 	MaxInflightBytes    int64
 	ReplicationFactor   int16
 	VerifyIntervalMs    types.Millis // -1: only on command

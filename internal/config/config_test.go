@@ -57,8 +57,8 @@ func TestEveryFieldIsFilledByAKey(t *testing.T) {
 		bound[p] = k.name
 	}
 	v := reflect.ValueOf(&b).Elem()
-	special := []string{"Listeners", "AdvertisedListeners", "ProtocolMap", "Group", "Offsets", "Mirror", "Vault", "Replica", "settings"}
-	for _, s := range []reflect.Value{v, v.FieldByName("Group"), v.FieldByName("Offsets"), v.FieldByName("Mirror"), v.FieldByName("Vault"), v.FieldByName("Replica")} {
+	special := []string{"Listeners", "AdvertisedListeners", "ProtocolMap", "Group", "Offsets", "Mirror", "Vault", "Replica", "Security", "settings"}
+	for _, s := range []reflect.Value{v, v.FieldByName("Group"), v.FieldByName("Offsets"), v.FieldByName("Mirror"), v.FieldByName("Vault"), v.FieldByName("Replica"), v.FieldByName("Security")} {
 		for i := range s.NumField() {
 			name := s.Type().Field(i).Name
 			if slices.Contains(special, name) {
@@ -114,7 +114,7 @@ func TestResolveFailure(t *testing.T) {
 	f("log.cleanup.policy", "delete,shred", "compact")
 	f("listeners", "127.0.0.1:9092", "NAME://host:port")
 	f("listeners", "PLAINTEXT://h:1,PLAINTEXT://h:2", "twice")
-	f("listeners", "SASL_SSL://h:1", "doesn't serve")
+	f("listeners", "GSSAPI://h:1", "there isn't")
 	f("listeners", "PLAINTEXT://h:70000", "65535")
 	f("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "no host that a client could reach")
 	f("advertised.listeners", "OTHER://h:9092", "no listener OTHER")
@@ -122,7 +122,11 @@ func TestResolveFailure(t *testing.T) {
 	f("metadata", "consul://h:1", "etcd://")
 	f("remote.log.storage.system.enable", "true", "tiered storage")
 	f("authorizer.class.name", "org.x", "ACL")
-	f("sasl.enabled.mechanisms", "PLAIN", "SASL")
+	f("authorizer", "some", "off, acl")
+	f("super.users", "admin", "User:admin")
+	f("sasl.enabled.mechanisms", "GSSAPI", "SCRAM-SHA-512")
+	f("sasl.kerberos.service.name", "kafka", "SASL")
+	f("ssl.principal.mapping.rules", "RULE:^CN=(.*?),.*$/$1/", "principals")
 	f("listener.name.internal.ssl.keystore.location", "x", "single listener")
 	f("log.dirs", " , ", "at least one")
 	f("log.dirs", "/a,/b,/a", "twice")

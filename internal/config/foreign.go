@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // ignoredReasons says why a key that Kafka knows has no effect here.
 // A prefix ends with a dot.
@@ -45,8 +48,7 @@ var ignoredReasons = map[string]string{
 	"transaction.state.log.load.buffer.size":           "transaction state is not loaded from a log yet",
 	"initial.broker.registration.timeout.ms":           "a node that can't register says so at once",
 	"broker.heartbeat.interval.ms":                     "follows from broker.session.timeout.ms",
-	"connection.failed.authentication.delay.ms":        "there is no authentication on listeners",
-	"connections.max.reauth.ms":                        "there is no authentication on listeners",
+	"sasl.server.max.receive.size":                     "messages of log-ins are bounded at 16 KiB",
 	"max.connection.creation.rate":                     "new connections are bounded in number, not in rate",
 	"max.connections.per.ip.overrides":                 "max.connections.per.ip holds for every address",
 	"socket.listen.backlog.size":                       "the system's backlog is used",
@@ -92,10 +94,12 @@ func refusal(k, v string) string {
 	switch {
 	case k == "remote.log.storage.system.enable" && strings.EqualFold(v, "true"):
 		return "tiered storage is not supported: leave it out, or set it to false"
-	case k == "authorizer.class.name" && v != "":
-		return "this version enforces no ACLs: a listener would be open although an authorizer was asked for"
-	case strings.HasPrefix(k, "sasl.") || strings.Contains(k, ".sasl."):
-		return "listeners have no SASL in this version; use PLAINTEXT or SSL with ssl.client.auth=required"
+	case k == "authorizer.class.name" && v != "" && !slices.Contains(kafkaAuthorizers, v):
+		return "classes can't be loaded: ACLs are enforced with authorizer=acl, and another authorizer would be missing unseen"
+	case k == "ssl.principal.mapping.rules" && !strings.EqualFold(v, "DEFAULT"), k == "sasl.kerberos.principal.to.local.rules" && !strings.EqualFold(v, "DEFAULT"):
+		return "principals aren't mapped: ACLs would name other ones than meant"
+	case isForeignSASL(k):
+		return "this key of SASL has no counterpart here; log-ins take sasl.enabled.mechanisms and the cluster's SCRAM credentials"
 	case k == "principal.builder.class" && v != "":
 		return "classes can't be loaded"
 	case k == "ssl.keystore.type" && !strings.EqualFold(v, "PEM"), k == "ssl.truststore.type" && !strings.EqualFold(v, "PEM"):
@@ -109,6 +113,12 @@ func refusal(k, v string) string {
 	default:
 		return ""
 	}
+}
+
+// isForeignSASL reports whether a key of SASL is none that this program has.
+func isForeignSASL(k string) bool {
+	_, known := keyIndex()[k]
+	return !known && k != "sasl.server.max.receive.size" && (strings.HasPrefix(k, "sasl.") || strings.Contains(k, ".sasl."))
 }
 
 // ignoredReason looks a foreign key up, whole or by its prefix.

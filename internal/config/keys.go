@@ -23,7 +23,7 @@ type key struct {
 
 // tables lists all keys, group by group.
 var tables = sync.OnceValue(func() []key {
-	return slices.Concat(keysNode(), keysNet(), keysTopic(), keysLog(), keysFetch(), keysReplica(), keysTxn(), keysGroup(), keysMirror())
+	return slices.Concat(keysNode(), keysNet(), keysSecurity(), keysTopic(), keysLog(), keysFetch(), keysReplica(), keysTxn(), keysGroup(), keysMirror())
 })
 
 // keyIndex gives the tables by name.

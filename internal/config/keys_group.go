@@ -24,7 +24,7 @@ func keysGroups() []key {
 func keysOffsets() []key {
 	return []key{
 		{name: "offsets.topic.num.partitions", def: "50", rule: ints(1, 10000), bind: func(b *Broker) any { return &b.Offsets.TopicPartitions }, doc: "Partitions of __consumer_offsets; not to be changed once it exists."},
-		{name: "offsets.topic.replication.factor", def: "1", rule: int16s(1), bind: func(b *Broker) any { return &b.Offsets.TopicReplicationFactor }, doc: "Replicas of __consumer_offsets. Kafka's default is 3; one node can't hold three."},
+		{name: "offsets.topic.replication.factor", def: "3", rule: int16s(1), bind: func(b *Broker) any { return &b.Offsets.TopicReplicationFactor }, doc: "Replicas of __consumer_offsets. With fewer brokers it begins with one on each, and grows as brokers join."},
 		{name: "offsets.topic.segment.bytes", def: "104857600", rule: int32s(14), bind: func(b *Broker) any { return &b.Offsets.TopicSegmentBytes }, doc: "segment.bytes of __consumer_offsets."},
 		{name: "offsets.topic.compression.codec", def: "0", rule: ints(0, 4), bind: func(b *Broker) any { return &b.Offsets.TopicCompressionCodec }, doc: "Codec of the batches in __consumer_offsets, by number."},
 		{name: "offsets.retention.minutes", def: "10080", rule: int32s(1), bind: func(b *Broker) any { return &b.Offsets.RetentionMinutes }, doc: "How long an empty group's offsets are kept."},

@@ -31,10 +31,10 @@ func (b *Broker) special() []error {
 		fault("listeners", "a list of NAME://host:port with different names: "+err.Error())
 	}
 	for _, l := range b.Listeners {
-		if p := b.Protocol(l.Name); !slices.Contains([]string{"PLAINTEXT", "SSL"}, p) {
-			fault("listeners", fmt.Sprintf("listeners of protocol PLAINTEXT or SSL; %s is %s, which this version doesn't serve", l.Name, p))
+		if p := b.Protocol(l.Name); !slices.Contains([]string{"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}, p) {
+			fault("listeners", fmt.Sprintf("listeners of protocol PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; %s is %s, which there isn't", l.Name, p))
 		}
-		if b.Protocol(l.Name) == "SSL" && b.SSLKeystoreLocation == "" {
+		if b.HasTLS(l.Name) && b.SSLKeystoreLocation == "" {
 			fault("ssl.keystore.location", "a PEM file, because the listener "+l.Name+" speaks TLS")
 		}
 	}
@@ -46,10 +46,17 @@ func (b *Broker) special() []error {
 			fault("http.listener", "host:port, or empty")
 		}
 	}
+	if b.HTTPSSLKeyLocation != "" && b.HTTPSSLKeystoreLocation == "" {
+		fault("http.ssl.keystore.location", "a PEM file, because http.ssl.key.location names its key")
+	}
+	if b.HTTPSSLTruststoreLocation != "" && b.HTTPSSLKeystoreLocation == "" {
+		fault("http.ssl.keystore.location", "a PEM file, because http.ssl.truststore.location says that nodes' APIs speak TLS")
+	}
 	if b.Metadata != "embedded" && !strings.HasPrefix(b.Metadata, "etcd://") {
 		fault("metadata", "embedded, or etcd://host:port[,host:port...]")
 	}
 	b.metadataSecurity(fault)
+	b.security(fault)
 	return append(faults, b.relations(fault)...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +27,12 @@ type conn struct {
 	ip     string
 	name   string // of the listener
 	tls    *tls.Conn
-	in     *bufio.Reader
-	out    writer
+	// owner names the owner of a certificate; login is nil without SASL (login.go).
+	owner     func(*x509.Certificate) string
+	principal string
+	login     *loginGate
+	in        *bufio.Reader
+	out       writer
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -44,14 +49,19 @@ type received struct {
 	req    *wire.Request
 	frame  *frameBuffer
 	memory int64
+	// isStep: it came before the log-in was done; the reader waits for its answer.
+	isStep bool
 	// fallback marks an ApiVersions request of a version that we don't know.
 }
 
 var errIdle = errors.New("idle")
 
 func newConn(s *Server, nc net.Conn, l Listener) *conn {
-	c := &conn{server: s, nc: nc, ip: ipOf(nc.RemoteAddr()), name: l.Name,
-		queue: make(chan received, s.opts.Pipeline)}
+	c := &conn{server: s, nc: nc, ip: ipOf(nc.RemoteAddr()), name: l.Name, owner: l.PrincipalOf,
+		principal: anonymous, queue: make(chan received, s.opts.Pipeline)}
+	if l.Login != nil {
+		c.login = newLoginGate(l.Login(l.TLS != nil))
+	}
 	if l.TLS != nil {
 		c.tls = tls.Server(nc, l.TLS)
 		c.nc = c.tls
@@ -113,6 +123,9 @@ func (c *conn) handshake() bool {
 		c.server.opts.Logger.Debug("TLS handshake failed", "remote", c.nc.RemoteAddr(), "error", err)
 		return false
 	}
+	if shown := c.tls.ConnectionState().PeerCertificates; len(shown) > 0 && c.owner != nil {
+		c.principal = c.owner(shown[0])
+	}
 	return true
 }
 
@@ -126,7 +139,7 @@ func (c *conn) note(err error) {
 		s.stats.Idle.Add(1)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		s.stats.Stalled.Add(1)
-	case errors.Is(err, wire.ErrFrameSize), errors.Is(err, wire.ErrMalformed),
+	case errors.Is(err, wire.ErrFrameSize), errors.Is(err, wire.ErrMalformed), errors.Is(err, errLogin),
 		errors.Is(err, wire.ErrUnknownAPI), errors.Is(err, wire.ErrUnknownVersion):
 		s.stats.Faulty.Add(1)
 	}
@@ -147,6 +160,9 @@ func (c *conn) read() error {
 			c.release(r)
 			return c.ctx.Err()
 		}
+		if err := c.login.awaitStep(c.ctx, r.isStep); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -159,11 +175,15 @@ func (c *conn) receive() (received, error) {
 	if err != nil {
 		return received{}, err
 	}
-	p, err := wire.ParsePrefix(head, s.limits)
+	isStep := c.login.isPending()
+	p, err := wire.ParsePrefix(head, c.login.limits(s.limits, isStep))
+	if err == nil && isStep {
+		err = c.login.admit(p)
+	}
 	if err != nil {
 		return received{}, err
 	}
-	r := received{memory: min(p.Cost(), s.opts.MemoryBytes)}
+	r := received{memory: min(p.Cost(), s.opts.MemoryBytes), isStep: isStep}
 	if !s.memory.TryAcquire(r.memory) {
 		s.stats.MemoryWaits.Add(1)
 		if err := s.memory.Acquire(c.ctx, r.memory); err != nil {
@@ -188,14 +208,18 @@ func (c *conn) receive() (received, error) {
 }
 
 func (c *conn) describe(r *wire.Request) {
-	r.Listener, r.Principal = c.name, "User:ANONYMOUS"
+	r.Listener, r.Principal = c.name, c.principal
+	if c.login != nil {
+		r.Login = c.login.login
+		r.Principal = c.login.principal()
+	}
 	r.Remote, r.Local = c.nc.RemoteAddr(), c.nc.LocalAddr()
 	r.Secure = c.tls != nil
 }
 
 // prefix waits for the first bytes of the next frame; they stay in the buffer.
 func (c *conn) prefix() ([]byte, error) {
-	idle := c.server.opts.IdleTimeout
+	idle := c.login.patience(c.server.opts)
 	for {
 		left := idle - time.Duration(now()-c.active.Load())
 		if c.busy.Load() > 0 {
@@ -268,6 +292,9 @@ func (c *conn) work() error {
 	for r := range c.queue {
 		err := c.answer(r)
 		c.release(r)
+		if err == nil {
+			err = c.login.stepDone(r.isStep)
+		}
 		if err != nil {
 			return err
 		}
@@ -298,6 +325,9 @@ func (c *conn) handle(req *wire.Request) (resp *wire.Response, err error) {
 			resp, err = nil, fmt.Errorf("handler of %s panicked", req.Key)
 		}
 	}()
+	if err := c.login.mayHandle(req.Key); err != nil {
+		return nil, err
+	}
 	return c.server.opts.Handler.Handle(c.ctx, req)
 }
 

@@ -3,6 +3,7 @@ package net
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -73,6 +74,12 @@ type Listener struct {
 	Address string
 	// TLS, if set, makes it a TLS listener.
 	TLS *tls.Config
+	// Login, if set, begins the log-in (SASL) that a connection must go through
+	// before anything else; secure is one over TLS.
+	Login func(secure bool) wire.Login
+	// PrincipalOf names the owner of a TLS client's certificate, which was verified;
+	// nil: certificates name nobody.
+	PrincipalOf func(*x509.Certificate) string
 }
 
 // Server accepts connections and feeds their requests to the handler.

@@ -35,6 +35,9 @@ var apis = []apiRange{
 	{int16(wire.KeyDescribeLineage), "DescribeLineage", 0, 0, false},
 	{int16(wire.KeyMirrorVerb), "MirrorVerb", 0, 0, false},
 	{int16(wire.KeyWakeFetch), "WakeFetch", 0, 0, false},
+	{int16(wire.KeyDescribeAcls), "DescribeAcls", 1, 3, false},
+	{int16(wire.KeyDescribeUserScramCredentials), "DescribeUserScramCredentials", 0, 0, false},
+	{int16(wire.KeyDescribeScramKeys), "DescribeScramKeys", 0, 0, false},
 }
 
 // versionTable holds what a broker offers, by API key.

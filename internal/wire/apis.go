@@ -60,6 +60,7 @@ func OwnAPIs() []API { return ownAPIs[:] }
 var ownAPIs = [...]API{
 	{Key: KeyDescribeLineage, Name: "DescribeLineage", Min: 0, Max: 0, FlexibleFrom: 0},
 	{Key: KeyMirrorVerb, Name: "MirrorVerb", Min: 0, Max: 0, FlexibleFrom: 0},
+	{Key: KeyDescribeScramKeys, Name: "DescribeScramKeys", Min: 0, Max: 0, FlexibleFrom: 0},
 	{Key: KeyWakeFetch, Name: "WakeFetch", Min: 0, Max: 0, FlexibleFrom: 0},
 }
 
@@ -79,6 +80,8 @@ func NewRequest(k Key) kmsg.Request {
 		return &LineageRequest{}
 	case KeyMirrorVerb:
 		return &MirrorVerbRequest{}
+	case KeyDescribeScramKeys:
+		return &ScramKeysRequest{}
 	}
 	if k == KeyWakeFetch {
 		return &WakeFetchRequest{}

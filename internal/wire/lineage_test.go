@@ -139,7 +139,7 @@ func TestLineageFrame(t *testing.T) {
 	if h := hex.EncodeToString(answer); h != "00000009"+"00000009"+"00"+"0000"+"01"+"00" {
 		t.Errorf("answer %s", h)
 	}
-	if slices.ContainsFunc(APIs(), func(a API) bool { return a.Key >= 32000 }) || len(OwnAPIs()) != 3 {
+	if slices.ContainsFunc(APIs(), func(a API) bool { return a.Key >= 32000 }) || len(OwnAPIs()) != 4 {
 		t.Errorf("own APIs %+v stand among Kafka's", OwnAPIs())
 	}
 }

@@ -31,6 +31,8 @@ type Request struct {
 	Principal string
 	// Secure is true on TLS connections.
 	Secure bool
+	// Login is the connection's log-in; nil on listeners without SASL.
+	Login Login
 }
 
 // Errors of ParseRequest and Decode: what is left is to close the connection.
