@@ -10,7 +10,7 @@ export GOFLAGS := -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZ_PACKAGES := $(shell grep -rl --include=*_test.go '^func Fuzz' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
-.PHONY: all help build demo test race fuzz bench bench-mirror bench-cluster kafka chaos ci fmt-check vet lint vectors
+.PHONY: all help build demo test race fuzz bench bench-mirror bench-cluster kafka chaos chaos-mirror ci fmt-check vet lint vectors
 all: fmt-check vet lint test
 
 help: ## this list
@@ -59,13 +59,17 @@ chaos: $(FAULTS) ## a cluster killed, cut off and robbed of its disks under load
 	  TIDEMARK_KAFKA_LIBS=$(if $(JAVA),$(CURDIR)/.cache/kafka/libs) \
 	  $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaos/
 
+chaos-mirror: $(FAULTS) ## mirrored clusters that change sides again and again while they are harmed, for T; SEED repeats rounds and faults
+	TIDEMARK_BIN=$(CURDIR)/$(FAULTS) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) \
+	  $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaosmirror/
+
 fmt-check:
 	@out=$$(gofmt -l cmd internal test); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags kafka ./test/kafka/... ./test/perf/...
-	$(GO) vet -tags chaos ./test/chaos/...
+	$(GO) vet -tags chaos ./test/chaos/... ./test/chaosmirror/
 	$(GO) vet -tags faults ./internal/cli
 
 lint: ## staticcheck, pinned in tools/go.mod

@@ -1,0 +1,282 @@
+//go:build chaos && linux
+
+package chaosmirror_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/console"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/history"
+)
+
+// keepTrying repeats what an operator wants until it is done, and fails the test
+// if that can't be had in verbLimit. Each refusal is counted under what.
+func (w *world) keepTrying(what string, f func() error) {
+	w.t.Helper()
+	began := time.Now()
+	for try := 1; ; try++ {
+		err := f()
+		if err == nil {
+			w.saw(what+": done", 1)
+			if took := time.Since(began); try > 1 || took > 5*time.Second {
+				w.log("  %s: done after %d tries in %.1fs", what, try, took.Seconds())
+			}
+			return
+		}
+		w.saw(what+": refused or not answered", 1)
+		if try == 1 || try%10 == 0 {
+			w.log("  %s: %v", what, err)
+		}
+		if w.t.Failed() {
+			w.t.FailNow()
+		}
+		if time.Since(began) > verbLimit {
+			w.t.Fatalf("not within %v: %s: %v", verbLimit, what, err)
+		}
+		w.tend()
+		pause(w.t.Context(), 200*time.Millisecond)
+	}
+}
+
+// failOver promotes a cluster's mirror until every partition is writable.
+func (w *world) failOver(s *cluster) {
+	w.keepTrying("failover of "+s.name, func() error {
+		var st mirror.Status
+		err := s.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) (err error) {
+			st, err = cl.Failover(ctx, mirrorName, nil)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, p := range st.Partitions {
+			if p.Promotion == nil {
+				return fmt.Errorf("%s-%d is %s: %s", p.Topic, p.Partition, p.State, p.Reason)
+			}
+		}
+		if len(st.Partitions) < len(partitions()) {
+			return fmt.Errorf("it tells of %d partitions", len(st.Partitions))
+		}
+		r, err := s.look(w.t.Context())
+		if err != nil {
+			return err
+		}
+		for tp, rec := range r.partitions {
+			if !rec.Writable {
+				return fmt.Errorf("%s of %s is %s, and the failover said it was done", tp, s.name, mirrorText(rec))
+			}
+		}
+		return nil
+	})
+}
+
+// switchOver changes sides without loss, and reports whether it could: if not,
+// the operator fails over.
+func (w *world) switchOver(p, s *cluster) (clean bool) {
+	err := s.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
+		_, err := cl.Switchover(ctx, mirrorName, mirror.SwitchoverRequest{TimeoutMs: 15_000})
+		return err
+	})
+	if err == nil {
+		r, lookErr := s.look(w.t.Context())
+		for tp, rec := range r.partitions {
+			if !rec.Writable {
+				err = fmt.Errorf("%s is %s", tp, mirrorText(rec))
+			}
+		}
+		err = errors.Join(err, lookErr)
+	}
+	if err == nil {
+		w.saw("switchover: done", 1)
+		return true
+	}
+	w.log("  switchover to %s: %v", s.name, err)
+	w.saw("switchover: went back, or was not answered", 1)
+	if w.r.IntN(2) == 0 {
+		w.reopen(p)
+	}
+	w.failOver(s)
+	return false
+}
+
+// reopen lets clients write again to what a switchover has closed.
+func (w *world) reopen(p *cluster) {
+	w.keepTrying("reopening of "+p.name, func() error {
+		return p.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
+			_, err := cl.Reopen(ctx, console.TopicsRequest{})
+			return err
+		})
+	})
+}
+
+func (w *world) verb(c *cluster, verb string) {
+	w.keepTrying(verb+" on "+c.name, func() error {
+		return c.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
+			_, err := cl.Verb(ctx, mirrorName, verb)
+			return err
+		})
+	})
+}
+
+// isMirror reports whether a partition follows its source's list.
+func isMirror(rec *meta.PartitionRecord) bool {
+	return rec.IsMirror() && rec.Mirror.State != meta.MirrorStarting
+}
+
+// failBack makes a cluster that was written a mirror of another one, and gives
+// what each partition had to cut for that: computed from both lineages and the
+// log as it was read, not from what the product says.
+func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition][]history.Batch {
+	cuts := map[types.TopicPartition][]history.Batch{}
+	w.keepTrying("failback of "+p.name, func() error {
+		r, err := p.look(w.t.Context())
+		if err != nil {
+			return err
+		}
+		var pending []types.TopicPartition
+		for tp, rec := range r.partitions {
+			if !isMirror(rec) {
+				pending = append(pending, tp)
+			}
+		}
+		if len(pending) == 0 {
+			return nil
+		}
+		plan := ""
+		w.n.rest(func() {
+			w.whole("before a failback", p, s)
+			eventually(w.t, healLimit, "a preview on "+p.name+" that fits what was read", func() (err error) {
+				plan, err = w.preview(p, s, pending, cuts, clean)
+				return err
+			})
+		})
+		if plan == "" {
+			return errors.New("partitions began to mirror meanwhile")
+		}
+		err = p.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
+			_, err := cl.Failback(ctx, mirrorName, mirror.FailbackRequest{Plan: plan})
+			return err
+		})
+		if err == nil {
+			err = errors.New("to be looked at once more")
+			if r, lookErr := p.look(w.t.Context()); lookErr == nil && !slices.ContainsFunc(pending, func(tp types.TopicPartition) bool { return !isMirror(r.partitions[tp]) }) {
+				return nil
+			}
+		}
+		return err
+	})
+	return cuts
+}
+
+// preview reads what the pending partitions hold, computes what a failback must
+// cut, and compares the product's preview with it. The plan is empty if a partition
+// has begun to mirror meanwhile.
+func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[types.TopicPartition][]history.Batch, clean bool) (plan string, err error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), healLimit)
+	defer cancel()
+	theirs, err := s.look(ctx)
+	if err != nil {
+		return "", err
+	}
+	views := map[types.TopicPartition]history.View{}
+	must := map[types.TopicPartition][]history.Batch{}
+	for _, tp := range pending {
+		v, err := w.book.settled(ctx, p, tp, max(0, w.book.seenEnd(p.name, tp)-windowOffsets))
+		if err != nil {
+			return "", err
+		}
+		fork, shared := v.Lineage.ForkAt(lineage(theirs.partitions[tp]))
+		if shared {
+			return "", nil
+		}
+		if fork < v.From {
+			return "", fmt.Errorf("%s forks at %d, below what is read again", tp, fork)
+		}
+		views[tp], must[tp] = v, nil
+		for _, b := range v.Batches {
+			if b.Base >= fork {
+				must[tp] = append(must[tp], b)
+			}
+		}
+	}
+	var told mirror.Preview
+	if err := p.ask(ctx, verbTimeout, func(ctx context.Context, cl *console.Client) (err error) {
+		told, err = cl.Preview(ctx, mirrorName, mirror.PreviewRequest{})
+		return err
+	}); err != nil {
+		return "", err
+	}
+	if err := w.compare(p, told, views, must); err != nil {
+		return "", err
+	}
+	for tp, v := range views {
+		w.report(w.book.observe(v))
+		cuts[tp] = must[tp]
+		if clean && len(must[tp]) > 0 {
+			w.t.Errorf("the switchover lost offsets %d to %d of %s, which %s had taken", must[tp][0].Base, v.End-1, tp, p.name)
+		}
+	}
+	return told.Plan, nil
+}
+
+// compare demands that a preview says what was computed. An error says that the
+// log has moved, as it may while records without an outcome arrive.
+func (w *world) compare(p *cluster, told mirror.Preview, views map[types.TopicPartition]history.View, must map[types.TopicPartition][]history.Batch) error {
+	if len(told.Partitions) != len(views) {
+		return fmt.Errorf("the preview tells of %d partitions, %d are no mirrors", len(told.Partitions), len(views))
+	}
+	for _, pp := range told.Partitions {
+		tp := types.TopicPartition{Topic: pp.Topic, Partition: pp.Partition}
+		v, ok := views[tp]
+		switch {
+		case !ok:
+			return fmt.Errorf("the preview tells of %s, which was no mirror a moment ago", tp)
+		case pp.Refused != "":
+			return fmt.Errorf("%s: %s", tp, pp.Refused)
+		case pp.LogEnd != v.End:
+			return fmt.Errorf("%s ends at %d, and at %d for readers", tp, pp.LogEnd, v.End)
+		}
+		cutAt, records := v.End, int64(0)
+		for _, b := range must[tp] {
+			cutAt, records = min(cutAt, b.Base), records+int64(len(b.Records))
+		}
+		if pp.CutAt != cutAt || pp.Records != records {
+			w.t.Errorf("the preview of %s on %s cuts %d records from %d on (%s, %+v); it must be %d from %d on: its timelines are %v, end %d", tp, p.name, pp.Records, pp.CutAt, pp.Relation, pp.Cuts,
+				records, cutAt, v.Lineage, v.End)
+		}
+	}
+	return nil
+}
+
+// abandon takes a failback back as far as that is possible still, and reports
+// whether a partition is written again. Those are expected to cut nothing.
+func (w *world) abandon(p *cluster, cuts map[types.TopicPartition][]history.Batch) bool {
+	err := p.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
+		_, err := cl.OnTopics(ctx, mirrorName, "abandon", console.TopicsRequest{})
+		return err
+	})
+	w.log("abandon on %s: %v", p.name, err)
+	again := false
+	w.keepTrying("look after an abandon on "+p.name, func() error {
+		r, err := p.look(w.t.Context())
+		for tp, rec := range r.partitions {
+			if rec.Writable {
+				delete(cuts, tp)
+				again = true
+				w.saw("partitions whose failback was abandoned", 1)
+			}
+		}
+		return err
+	})
+	if !again {
+		w.saw("abandons that came too late", 1)
+	}
+	return again
+}

@@ -1,0 +1,221 @@
+//go:build chaos && linux
+
+package chaosmirror_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/console"
+	"tidemark/internal/core/types"
+	"tidemark/internal/history"
+	"tidemark/test/chaos/nodes"
+)
+
+// world is the clusters, their writers and the operator.
+type world struct {
+	t       *testing.T
+	chosen  chosen
+	began   time.Time
+	a, b, c *cluster
+	n       *nemesis
+	book    *book
+	r       *rand.Rand // the operator's
+
+	generations int
+	writers     map[*cluster]*generation
+	found       []history.Finding
+
+	mu   sync.Mutex // guards the following
+	seen map[string]int
+}
+
+func (w *world) log(format string, args ...any) {
+	w.t.Logf("%7.1fs "+format, append([]any{time.Since(w.began).Seconds()}, args...)...)
+}
+
+// saw counts something that the run met.
+func (w *world) saw(what string, by int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen[what] += by
+}
+
+func (w *world) clusters() []*cluster { return []*cluster{w.a, w.b, w.c} }
+
+// sizes of the clusters, and the place of each one's first node.
+var shapes = []struct {
+	name         string
+	first, count int
+}{{"A", 1, 3}, {"B", 4, 3}, {"C", 7, 1}}
+
+const places = 7
+
+// startWorld starts all clusters, A with topics, and has B mirror A and C mirror B.
+func startWorld(t *testing.T, dir string, c chosen) *world {
+	t.Helper()
+	w := &world{t: t, chosen: c, began: time.Now(), r: rand.New(rand.NewPCG(c.seed, 0x6f70657261746f72)), writers: map[*cluster]*generation{}, seen: map[string]int{}}
+	net := nodes.Network(t, places, c.proxies)
+	var all []*cluster
+	for _, s := range shapes {
+		cl := &cluster{t: t, name: s.name, net: net, asleep: map[int]bool{}, log: w.log}
+		for id := s.first; id < s.first+s.count; id++ {
+			join := ""
+			if id > s.first {
+				join = cl.nodes[0].Place.HTTP
+			}
+			n := nodes.New(t, dir, id, net, join, settings(s.count)...)
+			n.OwnEnd = w.endedByItself
+			cl.nodes, cl.seeds = append(cl.nodes, n), append(cl.seeds, n.Place.Advertise)
+		}
+		all = append(all, cl)
+	}
+	w.a, w.b, w.c = all[0], all[1], all[2]
+	w.book = newBook(all)
+	w.n = newNemesis(w, net)
+	var starting sync.WaitGroup
+	for _, cl := range all {
+		starting.Go(func() {
+			for _, n := range cl.nodes {
+				n.Start()
+				if !w.within(healLimit, fmt.Sprintf("node %d is ready", n.ID), n.Ready) {
+					return
+				}
+			}
+		})
+	}
+	starting.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	for _, cl := range all {
+		cl.connect()
+	}
+	w.createTopics()
+	w.createMirror(w.a, w.b)
+	w.createMirror(w.b, w.a)
+	w.createMirror(w.c, w.b)
+	w.startMirror(w.b)
+	w.startMirror(w.c)
+	w.log("all nodes are ready, B mirrors A, C mirrors B")
+	return w
+}
+
+// within is eventually for goroutines other than the test's own.
+func (w *world) within(limit time.Duration, what string, f func() error) bool {
+	end := time.Now().Add(limit)
+	for err := f(); err != nil; err = f() {
+		if time.Now().After(end) {
+			w.t.Errorf("not within %v: %s: %v", limit, what, err)
+			return false
+		}
+		pause(w.t.Context(), 50*time.Millisecond)
+	}
+	return true
+}
+
+func (w *world) createTopics() {
+	for topic, n := range partitionsOf {
+		eventually(w.t, healLimit, "topic "+topic+" is made", func() error {
+			ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
+			defer cancel()
+			r, err := w.a.adm.CreateTopic(ctx, n, int16(len(w.a.nodes)), nil, topic)
+			if err == nil {
+				err = r.Err
+			}
+			return err
+		})
+	}
+}
+
+// createMirror makes, and doesn't start, the mirror of a cluster on another one.
+func (w *world) createMirror(on, of *cluster) {
+	eventually(w.t, healLimit, "the mirror of "+of.name+" on "+on.name+" is made", func() error {
+		return on.ask(w.t.Context(), callTimeout, func(ctx context.Context, cl *console.Client) error {
+			if _, err := cl.Status(ctx, mirrorName); err == nil {
+				return nil
+			}
+			_, err := cl.Create(ctx, mirror.Spec{Name: mirrorName, Bootstrap: of.seeds})
+			return err
+		})
+	})
+}
+
+func (w *world) startMirror(on *cluster) {
+	eventually(w.t, healLimit, "the mirror on "+on.name+" is started", func() error {
+		return on.ask(w.t.Context(), callTimeout, func(ctx context.Context, cl *console.Client) error {
+			_, err := cl.Verb(ctx, mirrorName, "start")
+			return err
+		})
+	})
+}
+
+// whole waits until clusters lack nothing. The caller has the nemesis rest.
+func (w *world) whole(when string, list ...*cluster) {
+	w.t.Helper()
+	from := time.Now()
+	for _, c := range list {
+		eventually(w.t, healLimit, c.name+" is whole "+when, func() error {
+			c.supervise()
+			return c.whole()
+		})
+	}
+	if took := time.Since(from); took > 2*time.Second {
+		w.log("  clusters whole %s after %.1fs", when, took.Seconds())
+	}
+}
+
+// tend does what operators do while a verb doesn't get through: elect leaders that nothing else will.
+func (w *world) tend() {
+	for _, c := range w.clusters() {
+		_ = c.whole() // in the midst of faults it seldom is
+	}
+}
+
+// report counts and tells findings.
+func (w *world) report(found []history.Finding) {
+	w.t.Helper()
+	for _, f := range found {
+		if w.found = append(w.found, f); len(w.found) <= 40 {
+			w.t.Error(f)
+		}
+	}
+}
+
+// observeAll has the judge look at every partition of the clusters, from a place
+// below which the logs were read before, or from their starts.
+func (w *world) observeAll(final bool, list ...*cluster) {
+	w.t.Helper()
+	for _, c := range list {
+		for _, tp := range partitions() {
+			w.report(w.book.observe(w.read(c, tp, final)))
+		}
+	}
+}
+
+// windowOffsets is how much of a log is read again between rounds; in the end all of it is.
+const windowOffsets = 20_000
+
+// read gives a view of a partition that shows all that was acknowledged.
+func (w *world) read(c *cluster, tp types.TopicPartition, final bool) history.View {
+	w.t.Helper()
+	var v history.View
+	eventually(w.t, healLimit, fmt.Sprintf("%s of %s shows what was acknowledged", tp, c.name), func() error {
+		ctx, cancel := context.WithTimeout(w.t.Context(), healLimit)
+		defer cancel()
+		from := types.Offset(0)
+		if !final {
+			from = max(0, w.book.seenEnd(c.name, tp)-windowOffsets)
+		}
+		var err error
+		v, err = w.book.settled(ctx, c, tp, from)
+		return err
+	})
+	v.Final = final
+	return v
+}
