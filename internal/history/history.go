@@ -25,6 +25,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 
 	"tidemark/internal/core/types"
 )
@@ -74,6 +75,17 @@ type Txn struct {
 // Nothing was served at that moment: what is recorded up to it was done before.
 type Loss struct{ At int64 }
 
+// Start is where a log begins in the end: what lies below was deleted by retention.
+type Start struct {
+	Partition types.TopicPartition
+	Offset    types.Offset
+}
+
+// isDeleted reports whether retention has deleted an offset.
+func (h *History) isDeleted(tp types.TopicPartition, at types.Offset) bool {
+	return slices.ContainsFunc(h.Starts, func(s Start) bool { return s.Partition == tp && at < s.Offset })
+}
+
 // Poll is one record that a consumer was given, in the consumer's own order.
 type Poll struct {
 	Consumer string
@@ -106,6 +118,8 @@ type History struct {
 	Commits []Commit
 	Txns    []Txn
 	Losses  []Loss // in order
+	// Starts are where logs begin in the end, of those that don't begin at 0.
+	Starts []Start
 	// Final says that, after all faults, every partition was read from its start
 	// to its end; what is missing then is an Unseen finding.
 	Final bool

@@ -99,6 +99,9 @@ func TestEachRule(t *testing.T) {
 		Polls: polls("c", 1, "0a", "1x"), Final: true}, InconsistentOffset)
 	f("acknowledged at the end and gone", History{Sends: sends("a", "b"), Polls: polls("c", 1, "0a"), Final: true}, Unseen)
 	f("nothing of a partition is left", History{Sends: sends("a"), Final: true}, Unseen)
+	deleted := []Start{{p0, 1}}
+	f("clean: deleted before anybody was given it", History{Sends: sends("a", "b"), Polls: polls("c", 1, "1b"), Starts: deleted, Final: true})
+	f("gone though it was not deleted", History{Sends: sends("a", "b", "c"), Polls: polls("c", 1, "2c"), Starts: deleted, Final: true}, LostWrite)
 	f("a failed write is read", History{Sends: append(sends("a"), unsure("x", Failed)), Polls: polls("c", 1, "0a", "1x")}, AbortedRead)
 	f("a value of nobody", History{Sends: sends("a"), Polls: polls("c", 1, "0a", "1?")}, PhantomRead)
 	f("back", History{Sends: sends("a", "b"), Polls: polls("c", 1, "1b", "0a")}, NonMonotonicPoll)

@@ -26,7 +26,7 @@ func (h *History) checkWindows() []Finding {
 // acknowledged outside it may be there or not. A record that was under way when
 // the log lost what it knew of its producer may be written twice, or after later ones.
 func (h *History) window(from int64, inside func(int64) bool, last bool) *History {
-	w := &History{Txns: h.Txns, Final: h.Final && last}
+	w := &History{Txns: h.Txns, Starts: h.Starts, Final: h.Final && last}
 	for _, s := range h.Sends {
 		s.straddles = s.Began <= from
 		if s.Outcome == Acked && !inside(s.At) {
@@ -91,7 +91,7 @@ func (h *History) holes() []Finding {
 		}
 		for _, s := range h.Sends {
 			top, ok := kept[s.Partition]
-			if isOld(s) && !read[s.Value] && ok && s.Offset < top.Offset {
+			if isOld(s) && !read[s.Value] && ok && s.Offset < top.Offset && !h.isDeleted(s.Partition, s.Offset) {
 				c.report(HoleAfterLoss, place{s.Partition, s.Offset}, "%q of %s is gone, and %q above it at %d is not", brief(s.Value), s.Producer, brief(top.Value), top.Offset)
 			}
 		}

@@ -54,6 +54,7 @@ func TestLoss(t *testing.T) {
 	demand(t, "sent after the loss, and twice", History{Sends: append(old(), fresh("x", 1)), Polls: join(seen, final("0a", "1x", "2x")), Losses: loss, Final: true}, Duplicate)
 	demand(t, "without a loss it is a breach", History{Sends: old(), Polls: join(seen[:1], final("0a")), Final: true}, Unseen, Unseen)
 	demand(t, "a hole", History{Sends: old(), Polls: join(seen, final("0a", "2c")), Losses: loss, Final: true}, HoleAfterLoss)
+	demand(t, "a hole that retention made", History{Sends: old(), Polls: join(seen, final("2c")), Losses: loss, Starts: []Start{{p0, 2}}, Final: true})
 	later := fresh("z", 2)
 	later.Began, later.At = 24, 25
 	demand(t, "what came after one loss survives the next", History{Sends: append(old(), fresh("x", 1), later), Polls: join(seen, polledAt(30, polls("final", 1, "0a", "1x", "2z")...)),

@@ -18,6 +18,8 @@ type Replica struct {
 	Name string // of the broker, in findings
 	FS   vfs.FS
 	Dir  string
+	// Start is the partition's log start: what lies below was deleted, and may be there or not.
+	Start types.Offset
 }
 
 // copied is one batch of a replica.
@@ -34,7 +36,8 @@ type contents struct {
 
 // CompareReplicas demands that all replicas of a partition hold the same
 // batches below the high watermark, byte for byte and so with the same leader
-// epochs, and all of them; and that each folder agrees with itself. Segments may
+// epochs, and all of them from the log start on; and that each folder agrees with
+// itself. Segments may
 // begin elsewhere on each, and logs may go on above. The first difference of
 // each replica from the first replica is reported. The error is for folders
 // that can't be read.
@@ -82,7 +85,7 @@ func describe(b copied) string {
 		b.h.BaseOffset, b.h.LastOffset(), b.h.PartitionLeaderEpoch, b.h.ProducerID, b.h.ProducerEpoch, b.h.BaseSequence, b.hash[:4])
 }
 
-// read gives a replica's batches below the limit and what is damaged in its folder.
+// read gives a replica's batches from its start to the limit and what is damaged in its folder.
 func read(r Replica, limit types.Offset) (contents, []error, error) {
 	var c contents
 	names, err := r.FS.List(r.Dir)
@@ -94,7 +97,7 @@ func read(r Replica, limit types.Offset) (contents, []error, error) {
 		if !strings.HasSuffix(name, ".log") {
 			continue
 		}
-		if err := c.segment(r.FS, path.Join(r.Dir, name), limit, &damage); err != nil {
+		if err := c.segment(r, path.Join(r.Dir, name), limit, &damage); err != nil {
 			return c, damage, err
 		}
 	}
@@ -105,16 +108,16 @@ func read(r Replica, limit types.Offset) (contents, []error, error) {
 	return c, append(damage, report.Problems...), nil
 }
 
-func (c *contents) segment(fsys vfs.FS, name string, limit types.Offset, damage *[]error) error {
-	f, err := fsys.Open(name)
+func (c *contents) segment(r Replica, name string, limit types.Offset, damage *[]error) error {
+	f, err := r.FS.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	// VerifyDir reports bytes that are no batch; here they only end the segment.
 	var corrupt *log.CorruptError
-	err = log.DumpSegment(fsys, name, log.DumpOptions{}, func(b *log.DumpedBatch) error {
-		if b.Header.BaseOffset >= limit {
+	err = log.DumpSegment(r.FS, name, log.DumpOptions{}, func(b *log.DumpedBatch) error {
+		if b.Header.BaseOffset >= limit || b.Header.NextOffset() <= r.Start {
 			return nil
 		}
 		raw := make([]byte, b.Header.Size())

@@ -73,6 +73,17 @@ func TestCompareReplicas(t *testing.T) {
 	f("the first is short", 4, []Rule{ReplicaShort}, writeReplica(t, 9, "a", "b", "c"), whole)
 	f("short above the high watermark", 3, nil, whole, writeReplica(t, 9, "a", "b", "c"))
 
+	deleted := func(from types.Offset, r Replica) Replica {
+		r.Start = from
+		return r
+	}
+	noHead := writeReplica(t, 2, "a", "b", "c", "d") // what retention may have deleted of one
+	if err := noHead.FS.Remove(path.Join(noHead.Dir, log.FileName(0, ".log"))); err != nil {
+		t.Fatal(err)
+	}
+	f("deleted below the log start", 4, nil, deleted(2, whole), deleted(2, noHead))
+	f("more is gone than was deleted", 4, []Rule{ReplicaDiffers}, deleted(1, whole), deleted(1, noHead))
+
 	torn := writeReplica(t, 9, "a", "b", "c", "d")
 	damage(t, torn, 70)
 	f("a flipped byte", 4, []Rule{ReplicaDamaged, ReplicaDiffers}, whole, torn)

@@ -104,11 +104,11 @@ func (c *checker) reads() {
 	}
 }
 
-// lost: whatever was acknowledged was polled by somebody.
+// lost: whatever was acknowledged was polled by somebody, or retention deleted it before.
 func (c *checker) lost() {
 	for _, s := range c.h.Sends {
 		at := place{s.Partition, s.Offset}
-		if s.Outcome != Acked || s.Weak || c.polled[at] {
+		if s.Outcome != Acked || s.Weak || c.polled[at] || c.h.isDeleted(s.Partition, s.Offset) {
 			continue
 		}
 		if top, ok := c.highest[s.Partition]; ok && s.Offset <= top {

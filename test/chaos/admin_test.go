@@ -78,9 +78,13 @@ func changeMinISR(n *nemesis, ctx context.Context, s step) {
 }
 
 func (w *world) setMinISR(ctx context.Context, topic, value string) error {
+	return w.configure(ctx, topic, "min.insync.replicas", value)
+}
+
+func (w *world) configure(ctx context.Context, topic, name, value string) error {
 	ask, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	resp, err := w.adm.AlterTopicConfigs(ask, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "min.insync.replicas", Value: &value}}, topic)
+	resp, err := w.adm.AlterTopicConfigs(ask, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, topic)
 	if err != nil {
 		return err
 	}
@@ -159,8 +163,8 @@ func (w *world) finalTopic() {
 		return nil
 	})
 	for _, b := range w.n.nodes {
-		eventually(t, healLimit, fmt.Sprintf("node %d keeps nothing of deleted topics", b.id), func() error {
-			entries, err := os.ReadDir(b.dir)
+		eventually(t, healLimit, fmt.Sprintf("node %d keeps nothing of deleted topics", b.ID), func() error {
+			entries, err := os.ReadDir(b.Folder())
 			if err != nil {
 				return err
 			}

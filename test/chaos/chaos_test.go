@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"tidemark/internal/await"
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
 	"tidemark/internal/vfs"
@@ -46,13 +47,18 @@ func TestChaos(t *testing.T) {
 
 	faultsEnd, cancel := context.WithTimeout(t.Context(), c.faultsFor)
 	defer cancel()
+	measured := make(chan struct{})
+	go func() { w.watchSizes(faultsEnd); close(measured) }()
 	w.n.run(faultsEnd, c.seed, c.only)
+	<-measured
 	if t.Failed() {
 		return
 	}
 	w.n.heal()
 	for _, topic := range w.c.topics {
 		eventually(t, healLimit, "the minimum of "+topic+" is 2", func() error { return w.setMinISR(t.Context(), topic, "2") })
+		// From here on nothing is deleted: where the logs begin stays as it is read.
+		eventually(t, healLimit, topic+" deletes no more", func() error { return w.configure(t.Context(), topic, "retention.bytes", "-1") })
 	}
 	w.progress("after the last fault")
 	w.finalTopic()
@@ -87,6 +93,12 @@ func workFolder(t *testing.T) string {
 	return dir
 }
 
+// eventually asks f until it gives nil, and fails the test with its last answer.
+func eventually(t testing.TB, limit time.Duration, what string, f func() error) {
+	t.Helper()
+	await.NoError(t, limit, what, f)
+}
+
 // bounded waits for done and fails the test if nothing comes.
 func bounded(t *testing.T, done <-chan struct{}, what string) {
 	t.Helper()
@@ -103,23 +115,26 @@ func bounded(t *testing.T, done <-chan struct{}, what string) {
 func (w *world) judge() {
 	t := w.t
 	t.Helper()
-	ends := w.ends()
+	starts, ends := w.bounds()
 	ctx, cancel := context.WithTimeout(t.Context(), healLimit)
 	defer cancel()
-	if err := w.c.readAll(ctx, ends); err != nil {
+	if err := w.c.readAll(ctx, starts, ends); err != nil {
 		t.Error(err)
 	}
 	eventually(t, healLimit, "all replicas are in sync at the end", w.whole)
 	for _, b := range w.n.nodes {
-		b.end(syscall.SIGTERM)
+		b.End(syscall.SIGTERM)
 	}
 	w.c.rec.h.Final = true
+	for tp, at := range starts {
+		w.c.rec.h.Starts = append(w.c.rec.h.Starts, history.Start{Partition: tp, Offset: at})
+	}
 	w.found = w.c.rec.h.Check()
 	for _, tp := range slices.SortedFunc(maps.Keys(ends), func(a, b types.TopicPartition) int { return strings.Compare(a.String(), b.String()) }) {
 		var replicas []history.Replica
 		for _, id := range w.replicas[tp] {
 			b := w.n.node(int(id))
-			replicas = append(replicas, history.Replica{Name: fmt.Sprintf("node %d", b.id), FS: vfs.OS(), Dir: filepath.Join(b.dir, tp.String())})
+			replicas = append(replicas, history.Replica{Name: fmt.Sprintf("node %d", b.ID), FS: vfs.OS(), Dir: filepath.Join(b.Folder(), tp.String()), Start: starts[tp]})
 		}
 		if len(replicas) != 3 {
 			t.Errorf("%s has replicas on %v", tp, w.replicas[tp])
@@ -130,7 +145,7 @@ func (w *world) judge() {
 		}
 		w.found = append(w.found, differ...)
 	}
-	t.Logf("ends: %v", ends)
+	t.Logf("log starts: %v, ends: %v", starts, ends)
 	for i, f := range w.found {
 		if i == 40 {
 			t.Errorf("and %d more", len(w.found)-i)
@@ -144,17 +159,17 @@ func (w *world) judge() {
 func (w *world) lastReport(dir, repeat string) {
 	t := w.t
 	for _, b := range w.n.nodes {
-		for msg, n := range b.complaints() {
+		for msg, n := range b.Complaints() {
 			if strings.HasPrefix(msg, "PANIC") {
-				t.Errorf("node %d: %d × %s", b.id, n, msg)
+				t.Errorf("node %d: %d × %s", b.ID, n, msg)
 			} else {
-				w.n.saw(fmt.Sprintf("× node %d wrote: %s", b.id, msg), n)
+				w.n.saw(fmt.Sprintf("× node %d wrote: %s", b.ID, msg), n)
 			}
 		}
 	}
 	if t.Failed() {
 		for _, b := range w.n.nodes {
-			b.end(syscall.SIGQUIT) // its log then says what each goroutine was doing
+			b.End(syscall.SIGQUIT) // its log then says what each goroutine was doing
 		}
 	}
 	w.c.rec.mu.Lock()
@@ -183,11 +198,17 @@ func (w *world) lastReport(dir, repeat string) {
 	t.Logf("clients: %v; polls %v; %d commits, %d listed offsets; unclean elections by the operator: %d; losses allowed: %d",
 		outcomes, polls, commits, listings, w.operated, len(w.c.rec.h.Losses))
 	t.Log(w.n.table())
+	t.Log(w.growth())
 	if !t.Failed() {
 		return
 	}
 	if err := w.c.rec.write(filepath.Join(dir, "history.json")); err != nil {
 		t.Error(err)
+	}
+	if b := w.n.small; b != nil {
+		if err := os.CopyFS(b.Dir, os.DirFS(b.Folder())); err != nil {
+			t.Error(err)
+		}
 	}
 	if len(w.found) > 0 {
 		t.Logf("FIRST VIOLATION: %s", w.found[0])

@@ -24,7 +24,7 @@ import (
 
 // Load: enough that every fault hits records in flight, little enough that the brokers and not the machine decide.
 const (
-	sendEvery      = 10 * time.Millisecond // of each producer
+	sendEvery      = 10 * time.Millisecond // of each producer, unless the run is very long
 	outstandingMax = 400                   // records of a producer that await their outcome
 	callTimeout    = 5 * time.Second
 )
@@ -38,6 +38,7 @@ type clients struct {
 	partitions []types.TopicPartition
 	topics     []string
 	seed       uint64
+	every      time.Duration // between two records of a producer
 
 	producers, consumers sync.WaitGroup
 }
@@ -95,7 +96,7 @@ func (c *clients) produceWith(stop, kill context.Context, name string, weak bool
 	c.producers.Go(func() {
 		defer cl.Close()
 		l, outstanding := c.load(name), make(chan struct{}, outstandingMax)
-		tick := time.NewTicker(sendEvery)
+		tick := time.NewTicker(c.every)
 		defer tick.Stop()
 		for {
 			select {
@@ -242,14 +243,14 @@ func (c *clients) watch(stop context.Context, adm *kadm.Client, groups ...string
 }
 
 // readAll reads every partition from its start to the ends given.
-func (c *clients) readAll(ctx context.Context, ends map[types.TopicPartition]types.Offset) error {
+func (c *clients) readAll(ctx context.Context, starts, ends map[types.TopicPartition]types.Offset) error {
 	from, left := map[string]map[int32]kgo.Offset{}, map[types.TopicPartition]types.Offset{}
 	for _, tp := range c.partitions {
 		if from[tp.Topic] == nil {
 			from[tp.Topic] = map[int32]kgo.Offset{}
 		}
-		from[tp.Topic][tp.Partition] = kgo.NewOffset().At(0)
-		if ends[tp] > 0 {
+		from[tp.Topic][tp.Partition] = kgo.NewOffset().At(int64(starts[tp]))
+		if ends[tp] > starts[tp] {
 			left[tp] = ends[tp]
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"tidemark/internal/vfs/switchboard"
 	"tidemark/test/chaos/links"
+	"tidemark/test/chaos/nodes"
 )
 
 const ms = time.Millisecond
@@ -42,6 +43,7 @@ var faults = []fault{
 	{name: "full disk", lane: surroundings, least: 1000 * ms, most: 6000 * ms, do: fullDisk},
 	{name: "slow disk", lane: surroundings, least: 1000 * ms, most: 5000 * ms, do: slowDisk},
 	{name: "clock jump", lane: surroundings, least: 500 * ms, most: 4000 * ms, do: clockJump},
+	{name: "full disk, for real", lane: surroundings, least: 3000 * ms, most: 8000 * ms, do: fillDisk, needs: func(n *nemesis) bool { return n.small != nil }},
 
 	{name: "reassignment", lane: administration, least: 500 * ms, most: 3000 * ms, do: reassign},
 	{name: "preferred leaders", lane: administration, least: 0, most: 500 * ms, do: electPreferred},
@@ -75,28 +77,28 @@ func freeze(most int) func(*nemesis, context.Context, step) {
 	return func(n *nemesis, ctx context.Context, s step) {
 		victims := s.victims[:min(most, len(s.victims))]
 		for _, id := range victims {
-			n.node(id).signal(syscall.SIGSTOP)
+			n.node(id).Signal(syscall.SIGSTOP)
 		}
 		pause(ctx, s.hold)
 		for _, id := range victims {
-			n.node(id).signal(syscall.SIGCONT)
+			n.node(id).Signal(syscall.SIGCONT)
 		}
 	}
 }
 
 func freezeAndKill(n *nemesis, ctx context.Context, s step) {
-	n.node(s.victims[0]).signal(syscall.SIGSTOP)
+	n.node(s.victims[0]).Signal(syscall.SIGSTOP)
 	pause(ctx, s.hold/2)
 	n.kill(s.victims[1])
 	n.start(s.victims[1])
 	pause(ctx, s.hold/2)
-	n.node(s.victims[0]).signal(syscall.SIGCONT)
+	n.node(s.victims[0]).Signal(syscall.SIGCONT)
 }
 
 func rollingRestart(n *nemesis, _ context.Context, s step) {
 	for _, id := range s.victims {
 		from := time.Now()
-		n.node(id).end(syscall.SIGTERM)
+		n.node(id).End(syscall.SIGTERM)
 		n.log("  node %d stopped in %.1fs", id, time.Since(from).Seconds())
 		n.start(id)
 		n.whole("during a rolling restart")
@@ -128,37 +130,37 @@ func powerLossOfAll(n *nemesis, ctx context.Context, s step) {
 // synced is lost, and the disk is as good as new when it is started again.
 func failingSyncs(n *nemesis, ctx context.Context, s step) {
 	b := n.node(s.victims[0])
-	before := b.board.Get(switchboard.SyncHits)
-	b.board.Set(switchboard.SyncFails, 1)
+	before := b.Board.Get(switchboard.SyncHits)
+	b.Board.Set(switchboard.SyncFails, 1)
 	pause(ctx, s.hold)
-	n.saw("syncs that failed", int(b.board.Get(switchboard.SyncHits)-before))
-	n.harmed(b, before != b.board.Get(switchboard.SyncHits))
-	n.powerLoss(b.id)
-	b.board.Set(switchboard.SyncFails, 0)
-	b.start()
+	n.saw("syncs that failed", int(b.Board.Get(switchboard.SyncHits)-before))
+	n.harmed(b, before != b.Board.Get(switchboard.SyncHits))
+	n.powerLoss(b.ID)
+	b.Board.Set(switchboard.SyncFails, 0)
+	b.Start()
 }
 
 // failingWrites breaks a disk that loses nothing.
 func failingWrites(n *nemesis, ctx context.Context, s step) {
 	b := n.node(s.victims[0])
-	before := b.board.Get(switchboard.WriteHits)
-	b.board.Set(switchboard.WriteFails, 1)
+	before := b.Board.Get(switchboard.WriteHits)
+	b.Board.Set(switchboard.WriteFails, 1)
 	pause(ctx, s.hold)
-	n.saw("writes that failed", int(b.board.Get(switchboard.WriteHits)-before))
-	n.harmed(b, before != b.board.Get(switchboard.WriteHits))
-	n.kill(b.id)
-	b.board.Set(switchboard.WriteFails, 0)
-	b.start()
+	n.saw("writes that failed", int(b.Board.Get(switchboard.WriteHits)-before))
+	n.harmed(b, before != b.Board.Get(switchboard.WriteHits))
+	n.kill(b.ID)
+	b.Board.Set(switchboard.WriteFails, 0)
+	b.Start()
 }
 
 // harmed demands that a node whose only log dir failed ends.
-func (n *nemesis) harmed(b *node, hit bool) {
+func (n *nemesis) harmed(b *nodes.Node, hit bool) {
 	if !hit {
 		n.saw("broken disks that nobody touched", 1)
 		return
 	}
-	eventually(n.t, healLimit, fmt.Sprintf("node %d ends after its disk failed", b.id), func() error {
-		if b.running() {
+	eventually(n.t, healLimit, fmt.Sprintf("node %d ends after its disk failed", b.ID), func() error {
+		if b.Running() {
 			return errors.New("it goes on")
 		}
 		return nil
@@ -221,18 +223,48 @@ func delayAll(n *nemesis, ctx context.Context, s step) {
 
 func fullDisk(n *nemesis, ctx context.Context, s step) {
 	b := n.node(s.victims[0])
-	before := b.board.Get(switchboard.RefusedHits)
-	b.board.Set(switchboard.DiskFull, 1)
+	before := b.Board.Get(switchboard.RefusedHits)
+	b.Board.Set(switchboard.DiskFull, 1)
 	pause(ctx, s.hold)
-	b.board.Set(switchboard.DiskFull, 0)
-	n.saw("operations that a full disk refused", int(b.board.Get(switchboard.RefusedHits)-before))
+	b.Board.Set(switchboard.DiskFull, 0)
+	n.saw("operations that a full disk refused", int(b.Board.Get(switchboard.RefusedHits)-before))
+}
+
+// fillDisk leaves little room on the disk of the node that has one of its own, lets
+// the load fill it, and gives the room back. The kernel refuses whatever it likes:
+// writes in part, folders, renames, and the metadata store's files as well.
+func fillDisk(n *nemesis, ctx context.Context, s step) {
+	b := n.small
+	left := int64(64<<10 + s.x%(1<<20))
+	eventually(n.t, healLimit, "the disk is made small", func() error {
+		used, _, err := b.Disk.Usage(b.Folder())
+		if err != nil {
+			return err
+		}
+		return b.Disk.Resize(b.ID, b.Dir, used+left) // refused if more is used by now
+	})
+	n.log("  node %d has room for %d bytes", b.ID, left)
+	full, look := false, time.NewTicker(100*time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(s.hold); time.Now().Before(end) && ctx.Err() == nil; {
+		<-look.C
+		if _, free, err := b.Disk.Usage(b.Folder()); err != nil {
+			n.t.Error(err)
+		} else if free < 4096 && !full {
+			full = true
+			n.saw("disks that were full for real", 1)
+		}
+	}
+	if err := b.Disk.Resize(b.ID, b.Dir, diskBytes); err != nil {
+		n.t.Error(err)
+	}
 }
 
 func slowDisk(n *nemesis, ctx context.Context, s step) {
 	b := n.node(s.victims[0])
-	b.board.Set(switchboard.SyncDelayMs, int64(20+s.x%400))
+	b.Board.Set(switchboard.SyncDelayMs, int64(20+s.x%400))
 	pause(ctx, s.hold)
-	b.board.Set(switchboard.SyncDelayMs, 0)
+	b.Board.Set(switchboard.SyncDelayMs, 0)
 }
 
 // clockJump sets a node's wall clock wrong by up to twenty days, and back.
@@ -242,8 +274,8 @@ func clockJump(n *nemesis, ctx context.Context, s step) {
 	if s.x>>63 == 0 {
 		by = -by
 	}
-	n.log("  the clock of node %d jumps by %v", b.id, by.Round(time.Second))
-	b.board.Set(switchboard.ClockShiftMs, by.Milliseconds())
+	n.log("  the clock of node %d jumps by %v", b.ID, by.Round(time.Second))
+	b.Board.Set(switchboard.ClockShiftMs, by.Milliseconds())
 	pause(ctx, s.hold)
-	b.board.Set(switchboard.ClockShiftMs, 0)
+	b.Board.Set(switchboard.ClockShiftMs, 0)
 }

@@ -27,7 +27,7 @@ func (c *clients) produceJava(stop context.Context, name string) {
 		return
 	}
 	cmd := exec.Command("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libs, "*"), "java/Sender.java",
-		strings.Join(c.seeds, ","), name, fmt.Sprint(c.seed), strings.Join(c.topics, ","), "3")
+		strings.Join(c.seeds, ","), name, fmt.Sprint(c.seed), strings.Join(c.topics, ","), "3", fmt.Sprint(c.every.Milliseconds()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
 	if err != nil {

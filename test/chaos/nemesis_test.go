@@ -16,6 +16,7 @@ import (
 
 	"tidemark/internal/metastore"
 	"tidemark/test/chaos/links"
+	"tidemark/test/chaos/nodes"
 )
 
 // lane is a sequence of faults; the lanes run side by side.
@@ -73,7 +74,8 @@ type nemesis struct {
 	t     testing.TB
 	w     *world
 	net   links.Network
-	nodes []*node
+	nodes []*nodes.Node
+	small *nodes.Node // the one that has a disk of its own; nil: none can have one
 	began time.Time
 	r     *rand.Rand // of power losses: drawn by the lane of processes only
 
@@ -90,7 +92,7 @@ func (n *nemesis) log(format string, args ...any) {
 	n.t.Logf("%7.1fs "+format, append([]any{time.Since(n.began).Seconds()}, args...)...)
 }
 
-func (n *nemesis) node(id int) *node { return n.nodes[id-1] }
+func (n *nemesis) node(id int) *nodes.Node { return n.nodes[id-1] }
 
 // saw counts something that the run met.
 func (n *nemesis) saw(what string, by int) {
@@ -174,9 +176,9 @@ func (n *nemesis) carryOut(ctx context.Context, s step) {
 func (n *nemesis) whole(when string) {
 	from := time.Now()
 	for _, b := range n.nodes {
-		eventually(n.t, healLimit, fmt.Sprintf("node %d is ready %s", b.id, when), func() error {
-			b.start() // as a supervisor does with one that ended by itself
-			return b.ready()
+		eventually(n.t, healLimit, fmt.Sprintf("node %d is ready %s", b.ID, when), func() error {
+			b.Start() // as a supervisor does with one that ended by itself
+			return b.Ready()
 		})
 	}
 	ready := time.Since(from)
@@ -189,31 +191,31 @@ func (n *nemesis) whole(when string) {
 var mayEnd = []string{syscall.EIO.Error(), syscall.ENOSPC.Error(), metastore.ErrUnavailable.Error()}
 
 // endedByItself is told of each process that ended unasked.
-func (n *nemesis) endedByItself(b *node, err error) {
-	words := b.lastWords()
-	n.log("  node %d ended by itself: %v: %s", b.id, err, words)
+func (n *nemesis) endedByItself(b *nodes.Node, err error) {
+	words := b.LastWords()
+	n.log("  node %d ended by itself: %v: %s", b.ID, err, words)
 	i := slices.IndexFunc(mayEnd, func(reason string) bool { return strings.Contains(words, reason) })
 	if i < 0 {
-		n.t.Errorf("node %d ended by itself without a reason that is accepted: %v: %s", b.id, err, words)
+		n.t.Errorf("node %d ended by itself without a reason that is accepted: %v: %s", b.ID, err, words)
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.ends[fmt.Sprintf("node %d, %v: %s", b.id, err, mayEnd[i])]++
+	n.ends[fmt.Sprintf("node %d, %v: %s", b.ID, err, mayEnd[i])]++
 }
 
 func (n *nemesis) kill(ids ...int) {
 	for _, id := range ids {
-		n.node(id).signal(syscall.SIGKILL) // all at once: none sees another's end
+		n.node(id).Signal(syscall.SIGKILL) // all at once: none sees another's end
 	}
 	for _, id := range ids {
-		n.node(id).end(syscall.SIGKILL)
+		n.node(id).End(syscall.SIGKILL)
 	}
 }
 
 func (n *nemesis) start(ids ...int) {
 	for _, id := range ids {
-		n.node(id).start()
+		n.node(id).Start()
 	}
 }
 
@@ -221,7 +223,7 @@ func (n *nemesis) start(ids ...int) {
 func (n *nemesis) powerLoss(ids ...int) {
 	n.kill(ids...)
 	for _, id := range ids {
-		losses, err := n.node(id).board.PowerLoss(n.r)
+		losses, err := n.node(id).Board.PowerLoss(n.r)
 		if err != nil {
 			n.t.Error(err)
 		}
@@ -240,9 +242,9 @@ func (n *nemesis) heal() {
 	n.log("heal")
 	n.net.Heal()
 	for _, b := range n.nodes {
-		b.board.Reset()
-		b.signal(syscall.SIGCONT)
-		b.start()
+		b.Board.Reset()
+		b.Signal(syscall.SIGCONT)
+		b.Start()
 	}
 	n.whole("after the last fault")
 }

@@ -4,6 +4,8 @@ package chaos_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"sync"
 
@@ -13,15 +15,28 @@ import (
 
 // recorder orders what all clients write down.
 type recorder struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the following
 	h     history.History
 	clock int64
 	acked map[types.TopicPartition]int
 	errs  map[string]int // what clients gave up with, by client
+	marks map[string]string
 }
 
 func newRecorder() *recorder {
-	return &recorder{acked: map[types.TopicPartition]int{}, errs: map[string]int{}}
+	return &recorder{acked: map[types.TopicPartition]int{}, errs: map[string]int{}, marks: map[string]string{}}
+}
+
+// mark gives what stands for a value in the record: how it begins, which names
+// it, how long it is and a checksum. In an hour the values themselves would be
+// gigabytes; of each mark there is one copy, whoever sees the value.
+func (r *recorder) mark(value string) string {
+	const beginning = 16
+	m := fmt.Appendf(nil, "%s#%d#%08x", value[:min(len(value), beginning)], len(value), crc32.ChecksumIEEE([]byte(value)))
+	if one, ok := r.marks[string(m)]; ok {
+		return one
+	}
+	return string(m)
 }
 
 // sending notes a record before it is handed to the client, and gives the index for outcome.
@@ -29,7 +44,8 @@ func (r *recorder) sending(s history.Send) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clock++
-	s.Began, s.Outcome = r.clock, history.Unknown
+	s.Began, s.Outcome, s.Value = r.clock, history.Unknown, r.mark(s.Value)
+	r.marks[s.Value] = s.Value
 	r.h.Sends = append(r.h.Sends, s)
 	return len(r.h.Sends) - 1
 }
@@ -57,7 +73,7 @@ func (r *recorder) polled(p history.Poll) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clock++
-	p.At = r.clock
+	p.At, p.Value = r.clock, r.mark(p.Value)
 	r.h.Polls = append(r.h.Polls, p)
 }
 

@@ -61,7 +61,7 @@ func (c *clients) produceSarama(stop context.Context, name string) {
 	c.producers.Go(func() {
 		defer p.AsyncClose() // flushes; the two loops above end with it
 		l := c.load(name)
-		tick := time.NewTicker(sendEvery)
+		tick := time.NewTicker(c.every)
 		defer tick.Stop()
 		for {
 			select {

@@ -16,13 +16,14 @@ import (
 
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
-	"tidemark/test/chaos/links"
+	"tidemark/test/chaos/nodes"
 )
 
 // world is one cluster and its clients.
 type world struct {
 	t      *testing.T
 	chosen chosen
+	dir    string
 	n      *nemesis
 	c      *clients
 	adm    *kadm.Client
@@ -32,31 +33,7 @@ type world struct {
 	operated    int                              // unclean elections that the operator asked for
 	incarnation int                              // of the topic that comes and goes
 	found       []history.Finding
-}
-
-// network gives namespaces, or proxies where those can't be made.
-func network(t *testing.T, c chosen) links.Network {
-	t.Helper()
-	var n links.Network
-	var why, err error
-	if c.proxies {
-		n, err = links.Proxies(c.nodes)
-	} else {
-		n, why, err = links.New(c.nodes)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Logf("network: %s", n.Name())
-	if why != nil {
-		t.Logf("metadata can't be cut off: %v", why)
-	}
-	return n
+	grown       []sizes
 }
 
 // startWorld starts the nodes and creates the topics.
@@ -65,21 +42,28 @@ func startWorld(t *testing.T, dir string, c chosen) *world {
 	if os.Getenv("TIDEMARK_BIN") == "" {
 		t.Fatal("TIDEMARK_BIN names no binary: run `make chaos`")
 	}
-	net := network(t, c)
-	w := &world{t: t, chosen: c, replicas: map[types.TopicPartition][]int32{}}
-	w.c = &clients{t: t, net: net, rec: newRecorder(), seed: c.seed, topics: []string{"orders", "parts"}}
+	net := nodes.Network(t, c.nodes, c.proxies)
+	w := &world{t: t, chosen: c, dir: dir, replicas: map[types.TopicPartition][]int32{}}
+	w.c = &clients{t: t, net: net, rec: newRecorder(), seed: c.seed, every: c.sendEvery(), topics: []string{"orders", "parts"}}
 	w.n = &nemesis{t: t, w: w, net: net, began: time.Now(), r: rand.New(rand.NewPCG(c.seed, 0x706f776572)),
 		injected: map[string]int{}, seen: map[string]int{}, ends: map[string]int{}}
 	for id := 1; id <= c.nodes; id++ {
 		join := ""
 		if id > 1 {
-			join = w.n.nodes[0].place.HTTP
+			join = w.n.nodes[0].Place.HTTP
 		}
-		b := newNode(t, dir, id, net, join, c.settings()...)
-		b.ownEnd = w.n.endedByItself
-		w.n.nodes, w.c.seeds = append(w.n.nodes, b), append(w.c.seeds, b.place.Advertise)
-		b.start()
-		eventually(t, healLimit, fmt.Sprintf("node %d is ready", id), b.ready)
+		b := nodes.New(t, dir, id, net, join, c.settings()...)
+		b.OwnEnd = w.n.endedByItself
+		if id == 1+int(c.seed)%c.nodes {
+			if err := b.OwnDisk(diskBytes); err != nil {
+				t.Logf("no disk is filled for real: %v", err)
+			} else {
+				w.n.small = b
+			}
+		}
+		w.n.nodes, w.c.seeds = append(w.n.nodes, b), append(w.c.seeds, b.Place.Advertise)
+		b.Start()
+		eventually(t, healLimit, fmt.Sprintf("node %d is ready", id), b.Ready)
 		w.n.log("node %d is ready", id)
 	}
 	cl, err := kgo.NewClient(w.c.options()...)
@@ -146,7 +130,7 @@ const operatorWaits = leaseTime + time.Second
 func (w *world) operate(ctx context.Context, brokers int, orphans kadm.TopicsSet) {
 	calm := brokers == len(w.n.nodes) && len(orphans) > 0
 	for _, b := range w.n.nodes {
-		calm = calm && b.ready() == nil
+		calm = calm && b.Ready() == nil
 	}
 	switch {
 	case !calm:
@@ -169,26 +153,29 @@ func (w *world) operate(ctx context.Context, brokers int, orphans kadm.TopicsSet
 	}
 }
 
-// ends gives the high watermarks of all partitions, of __consumer_offsets too.
-func (w *world) ends() map[types.TopicPartition]types.Offset {
+// bounds gives the log starts and high watermarks of all partitions, of __consumer_offsets too.
+func (w *world) bounds() (starts, ends map[types.TopicPartition]types.Offset) {
 	w.t.Helper()
-	out := map[types.TopicPartition]types.Offset{}
-	eventually(w.t, healLimit, "all ends are known", func() error {
-		ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
-		defer cancel()
-		listed, err := w.adm.ListEndOffsets(ctx, append(slices.Clone(w.c.topics), offsetsTopic)...)
-		if err != nil {
-			return err
-		}
-		if err := listed.Error(); err != nil {
-			return err
-		}
-		listed.Each(func(o kadm.ListedOffset) {
-			out[types.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = types.Offset(o.Offset)
+	list := func(ask func(context.Context, ...string) (kadm.ListedOffsets, error)) map[types.TopicPartition]types.Offset {
+		out := map[types.TopicPartition]types.Offset{}
+		eventually(w.t, healLimit, "all starts and ends are known", func() error {
+			ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
+			defer cancel()
+			listed, err := ask(ctx, append(slices.Clone(w.c.topics), offsetsTopic)...)
+			if err != nil {
+				return err
+			}
+			if err := listed.Error(); err != nil {
+				return err
+			}
+			listed.Each(func(o kadm.ListedOffset) {
+				out[types.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = types.Offset(o.Offset)
+			})
+			return nil
 		})
-		return nil
-	})
-	return out
+		return out
+	}
+	return list(w.adm.ListStartOffsets), list(w.adm.ListEndOffsets)
 }
 
 // progress waits until every partition has taken new writes.
@@ -210,7 +197,8 @@ func (w *world) progress(when string) {
 // groupsCatchUp waits until both groups have committed the end of everything.
 func (w *world) groupsCatchUp() {
 	w.t.Helper()
-	ends, from := w.ends(), time.Now()
+	from := time.Now()
+	_, ends := w.bounds()
 	for _, group := range []string{"workers", "readers"} {
 		eventually(w.t, healLimit, "group "+group+" reads to the end", func() error {
 			at, err := w.c.list(w.t.Context(), w.adm, group)

@@ -36,6 +36,9 @@ const (
 
 // Board is one node's switches, mapped into memory by the node and the test.
 type Board struct {
+	// Root is the folder below which the test finds what the node has at "/": not
+	// empty for a node with mounts of its own.
+	Root  string
 	dir   string
 	bytes []byte
 }

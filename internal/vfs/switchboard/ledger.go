@@ -23,11 +23,45 @@ import (
 type ledger struct{ f *os.File }
 
 func openLedger(dir string) (*ledger, error) {
-	f, err := os.OpenFile(filepath.Join(dir, ledgerFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	name := filepath.Join(dir, ledgerFile)
+	if err := shorten(name); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	return &ledger{f: f}, nil
+}
+
+// ledgerBytesMax is from what size on a ledger is written anew, with one line for
+// each file, when a process opens it: in a run of hours it would grow without bound.
+const ledgerBytesMax = 1 << 20
+
+func shorten(name string) error {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || st.Size() <= ledgerBytesMax {
+		return err
+	}
+	sizes, err := syncedSizes(f)
+	if err != nil {
+		return err
+	}
+	var all []byte
+	for _, n := range slices.Sorted(maps.Keys(sizes)) {
+		all = fmt.Appendf(all, "synced\t%d\t%s\n", sizes[n], n)
+	}
+	if err := os.WriteFile(name+".new", all, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
 }
 
 func (l *ledger) write(what, arg, name string) {
@@ -99,7 +133,7 @@ type Loss struct {
 // PowerLoss takes from the files of a node that has ended what was never synced.
 // Of each file's unsynced end r chooses how much is lost, and whether the file is
 // shorter then or holds zeros there: a file system may leave either. What is left
-// counts as synced. The node's folder must be of the names that the node used.
+// counts as synced. The node's files must be where they were, or below Root.
 func (b *Board) PowerLoss(r *rand.Rand) ([]Loss, error) {
 	name := filepath.Join(b.dir, ledgerFile)
 	f, err := os.Open(name)
@@ -115,7 +149,7 @@ func (b *Board) PowerLoss(r *rand.Rand) ([]Loss, error) {
 	}
 	var losses []Loss
 	for _, n := range slices.Sorted(maps.Keys(sizes)) {
-		loss, err := lose(n, sizes[n], r)
+		loss, err := lose(b.Root+n, sizes[n], r)
 		if err != nil {
 			return losses, err
 		}

@@ -5,10 +5,12 @@ package switchboard
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -182,6 +184,49 @@ func begins(t *testing.T, name, durable, rest string) {
 	}
 	if rest != "" && string(got) == durable+rest {
 		t.Fatalf("%s lost nothing", name)
+	}
+}
+
+// TestALongLedgerIsShortened: a process that opens a long ledger keeps what it says, not its length.
+func TestALongLedgerIsShortened(t *testing.T) {
+	dir := t.TempDir()
+	read := func() (map[string]int64, int64) {
+		t.Helper()
+		f, err := os.Open(filepath.Join(dir, ledgerFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		st, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes, err := syncedSizes(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sizes, st.Size()
+	}
+	l, err := openLedger(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(25_000) {
+		l.writeSize("synced", i, "/folder/of/a/partition/file "+strconv.FormatInt(i%7, 10))
+	}
+	l.writeSize("truncated", 5, "/folder/of/a/partition/file 3")
+	l.write("renamed", "/folder/of/a/partition/file 4", "/elsewhere")
+	want, long := read()
+	again, err := openLedger(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, short := read()
+	if long <= ledgerBytesMax || short > 1000 || !maps.Equal(got, want) {
+		t.Errorf("%d bytes became %d, %v became %v", long, short, want, got)
+	}
+	if err := errors.Join(l.f.Close(), again.f.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -236,4 +237,51 @@ func TestOnlyKafka(t *testing.T) {
 		l.send("Kafka is cut")
 		l.silent("through a cut of Kafka's connections")
 	})
+}
+
+// TestDisks: a process at a place whose folder is a disk of its own fills it for
+// real, and goes on when there is more room; nobody else sees the mount.
+func TestDisks(t *testing.T) {
+	n, err := Namespaces(2)
+	if err != nil {
+		t.Skipf("no namespaces: %v", err)
+	}
+	defer func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	d, dir := n.(Disks), t.TempDir()
+	seen, err := d.Mount(1, dir, 1<<20)
+	if err != nil {
+		t.Skipf("no mounts: %v", err)
+	}
+	write := func(place int, name string, kilobytes int) error {
+		cmd := exec.Command("dd", "if=/dev/zero", "of="+filepath.Join(dir, name), "bs=1024", fmt.Sprint("count=", kilobytes))
+		if err := n.Start(place, cmd); err != nil {
+			return err
+		}
+		return cmd.Wait()
+	}
+	if err := write(1, "large", 2048); err == nil {
+		t.Error("2 MB fit a disk of 1 MB")
+	}
+	if _, free, err := d.Usage(seen); err != nil || free > 4096 {
+		t.Errorf("%d bytes are free on a full disk, %v", free, err)
+	}
+	if err := d.Resize(1, dir, 8<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(1, "more", 2048); err != nil {
+		t.Errorf("with more room: %v", err)
+	}
+	if st, err := os.Stat(filepath.Join(seen, "more")); err != nil || st.Size() != 2<<20 {
+		t.Errorf("the test doesn't see what the process wrote: %v", err)
+	}
+	if err := write(2, "elsewhere", 1); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != "elsewhere" {
+		t.Errorf("outside of the place there is %v, %v", entries, err)
+	}
 }

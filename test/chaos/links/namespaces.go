@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -48,6 +47,8 @@ type member struct {
 	do  chan func() // runs in the namespace
 	tun *os.File
 	ns  int // descriptor of the namespace
+	// mounts says that the thread has a mount namespace of its own too; only it asks.
+	mounts bool
 }
 
 func ip(place int) net.IP { return net.IPv4(10, 99, 0, byte(place+1)).To4() }
@@ -220,13 +221,6 @@ func (n *namespaces) Place(node int) Place {
 	host := ip(node).String()
 	kafka := net.JoinHostPort(host, fmt.Sprint(kafkaPort))
 	return Place{Kafka: kafka, Advertise: kafka, HTTP: net.JoinHostPort(host, fmt.Sprint(httpPort)), Host: host}
-}
-
-// Start forks on the namespace's own thread, which the process inherits it from.
-func (n *namespaces) Start(node int, cmd *exec.Cmd) error {
-	done := make(chan error, 1)
-	n.members[node].do <- func() { done <- cmd.Start() }
-	return <-done
 }
 
 // Dial makes the socket in the clients' namespace; it stays in it.
