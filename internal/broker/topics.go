@@ -57,7 +57,7 @@ func (t *topics) Create(ctx context.Context, r api.CreateTopic) (api.CreatedTopi
 func (t *topics) createRequest(r api.CreateTopic, configs map[string]string) (control.CreateTopicRequest, error) {
 	effective := t.b.cfg.Topic(configs)
 	req := control.CreateTopicRequest{
-		Name: r.Name, ID: ids.FreshTopic(), Partitions: r.Partitions, ReplicationFactor: int(r.ReplicationFactor),
+		Name: r.Name, ID: t.b.freshTopicID(), Partitions: r.Partitions, ReplicationFactor: int(r.ReplicationFactor),
 		Configs: configs, MinISR: int(effective.MinInsyncReplicas), Internal: api.IsInternalTopic(r.Name), TimelineID: ids.Fresh(),
 	}
 	if len(r.Assignments) > 0 {

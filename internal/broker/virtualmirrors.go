@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
@@ -67,4 +68,16 @@ func (v *Virtual) Mirrors() *mirror.Mirrors {
 		return s.mirrors
 	}
 	return nil
+}
+
+// freshTopicID is ids.FreshTopic; a virtual node draws it, for the order of topics is that of their ids.
+func (b *Broker) freshTopicID() types.TopicID {
+	v := b.opts.virtual
+	if v == nil || v.Random == nil {
+		return ids.FreshTopic()
+	}
+	var id types.TopicID
+	v.Random(id[:])
+	id[0] |= 1 // none of Kafka's own
+	return id
 }
