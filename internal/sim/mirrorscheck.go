@@ -30,6 +30,8 @@ type arbiter struct {
 	begun map[string]time.Duration
 	// plans are the previews that operators saw, by the partition's plan id.
 	plans  map[string]mirror.PartitionPlan
+	// committed is when a consumer of a group last committed.
+	committed map[string]time.Duration
 	writes int
 	cuts   int
 }
@@ -56,7 +58,7 @@ type attempt struct {
 func newArbiter(w *mirrors) *arbiter {
 	return &arbiter{
 		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{},
-		begun: map[string]time.Duration{}, plans: map[string]mirror.PartitionPlan{},
+		begun: map[string]time.Duration{}, plans: map[string]mirror.PartitionPlan{}, committed: map[string]time.Duration{},
 	}
 }
 

@@ -183,13 +183,15 @@ func (l *pen) answered(_ types.Offset, err error) {
 	l.k.after(wait, "produce again", l.send)
 }
 
-// groupsUsed are the consumer groups of each site.
-var groupsUsed = []string{"readers", "billing"}
+// groupsAt are the groups whose consumers are at a site; mirrors bring their offsets elsewhere.
+func groupsAt(number int) []string {
+	return []string{"readers-" + siteNames[number:number+1], "billing-" + siteNames[number:number+1]}
+}
 
 // commit is a consumer that reads at a site up to what it may, and commits it.
 func (w *mirrors) commit(d dice) string {
 	c := w.sites[d.IntN(len(w.sites))]
-	name, number := groupsUsed[d.IntN(len(groupsUsed))], int32(d.IntN(w.o.Partitions))
+	name, number := pick(d, groupsAt(c.number)...), int32(d.IntN(w.o.Partitions))
 	m := c.anyMachine(d)
 	if !m.serves() {
 		return ""
@@ -212,6 +214,7 @@ func (w *mirrors) commit(d dice) string {
 		return ""
 	}
 	at := max(a.Offset-back, 0)
+	w.check.committed[name] = w.k.now
 	m.task(func() {
 		g := m.node.Groups()
 		ctx := m.node.Context()

@@ -260,20 +260,43 @@ func (a *arbiter) watchGroups() {
 	a.w.k.after(700*time.Millisecond, "groups are looked at", a.watchGroups)
 }
 
+// lateCommit is how long a consumer's commit may be under way; what it then does to
+// a log that was cut meanwhile is its own.
+const lateCommit = 8 * time.Second
+
 func (a *arbiter) compareGroups(c *cluster, m *machine) {
-	for _, name := range groupsUsed {
-		list, code := m.node.Groups().Offsets(m.node.Context(), name)
-		if code != 0 {
-			continue
-		}
-		for _, o := range list {
-			if o.Topic != clusterTopic {
+	for number := range a.w.sites {
+		for _, name := range groupsAt(number) {
+			if at, ok := a.committed[name]; ok && number == c.number && a.w.k.now-at < lateCommit {
 				continue
 			}
-			id := meta.PartitionID{Topic: c.topicID(), Number: o.Partition}
-			if end, ok := a.mirroredEnd(c, id); ok && o.Offset > end {
-				a.fail("GroupNotAhead", "%s: group %s has committed %d of partition %d, whose log ends at %d", m.name, name, o.Offset, o.Partition, end)
+			a.compareGroup(c, m, name)
+		}
+	}
+}
+
+func (a *arbiter) compareGroup(c *cluster, m *machine, name string) {
+	topic := c.topicID()
+	ends := func() map[int32]types.Offset {
+		out := map[int32]types.Offset{}
+		for n := range int32(a.w.o.Partitions) {
+			if end, ok := a.mirroredEnd(c, meta.PartitionID{Topic: topic, Number: n}); ok {
+				out[n] = end
 			}
+		}
+		return out
+	}
+	before := ends()
+	list, code := m.node.Groups().Offsets(m.node.Context(), name)
+	if code != 0 {
+		return
+	}
+	after := ends()
+	for _, o := range list {
+		from, ok := before[o.Partition]
+		to, still := after[o.Partition]
+		if ok && still && o.Topic == clusterTopic && o.Offset > max(from, to) {
+			a.fail("GroupNotAhead", "%s: group %s has committed %d of partition %d, whose log ends at %d", m.name, name, o.Offset, o.Partition, to)
 		}
 	}
 }
