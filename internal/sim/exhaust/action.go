@@ -3,6 +3,8 @@ package exhaust
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 )
 
 // kind is a kind of step.
@@ -84,6 +86,30 @@ func (a action) String() string {
 		s += fmt.Sprintf(", power lost before part %d of the cut", a.cut())
 	}
 	return s
+}
+
+// steps reads actions as String writes them at once: "kill a2", "begin start A
+// quoting" for one that quotes the plan. It is for scripts of this package: a line that is none panics.
+func steps(lines ...string) []action {
+	list := make([]action, len(lines))
+	for i, line := range lines {
+		rest, quoting := strings.CutSuffix(line, " quoting")
+		at := strings.LastIndexByte(rest, ' ')
+		k := slices.Index(kindNames[:], rest[:max(at, 0)])
+		where := rest[at+1:]
+		if k < 0 || len(where) == 0 || len(where) > 2 {
+			panic("exhaust: no step " + line)
+		}
+		a := act(kind(k), int(where[0]|0x20)-'a', 0)
+		if len(where) == 2 {
+			a = act(kind(k), int(where[0]|0x20)-'a', int(where[1]-'1'))
+		}
+		if quoting {
+			a = a.with(1)
+		}
+		list[i] = a
+	}
+	return list
 }
 
 // cost is the budget that a kind of step takes from, -1 for none.

@@ -103,7 +103,7 @@ func (x *step) checkVault(c, i int, gone []modellog.Record, synced types.Offset)
 	n := x.s.c[c].nodes[i]
 	for _, r := range gone {
 		if (!x.isDown(c, i) || r.Offset < synced) && !n.holds(r) && !n.keeps(r) {
-			x.problemf("VaultComplete", "%s has cut %s, and its vault hasn't kept it", name(c, i), modellog.Print([]modellog.Record{r}))
+			x.problemf("VaultComplete", "%s has cut %s, and its vault hasn't kept it", name(c, i), printed([]modellog.Record{r}))
 		}
 	}
 }
@@ -162,7 +162,7 @@ func (x *step) checkCopied(c, i int, from *modellog.Log) {
 func (x *step) checkAppended(c, i int, r modellog.Record, oldEnd types.Offset) {
 	n := x.s.c[c].nodes[i]
 	if e, ok := n.log.History.Entry(r.Epoch); !ok || e.Start > oldEnd {
-		x.problemf("EpochHistory", "%s copies %s behind %d, its history says %v (R4)", name(c, i), modellog.Print([]modellog.Record{r}), oldEnd, &n.log.History)
+		x.problemf("EpochHistory", "%s copies %s behind %d, its history says %v (R4)", name(c, i), printed([]modellog.Record{r}), oldEnd, &n.log.History)
 	}
 }
 
@@ -191,7 +191,7 @@ func (x *step) checkConsent(c, i int, req mirror.StartRequest) {
 			continue
 		}
 		if req.PlanID == "" || req.PlanID != k.quoted.id || k.quoted.logEnd != n.log.End || k.quoted.cutAt > r.Offset {
-			x.problemf("Consent", "%s becomes a mirror of a source that lacks %s, and nobody was told", name(c, i), modellog.Print([]modellog.Record{r}))
+			x.problemf("Consent", "%s becomes a mirror of a source that lacks %s, and nobody was told", name(c, i), printed([]modellog.Record{r}))
 		}
 		return
 	}
@@ -263,7 +263,7 @@ func (x *step) checkCluster(c int) {
 		}
 		for _, r := range leader.log.Records {
 			if r.Offset < leader.log.HighWatermark && r.Offset >= n.log.Start && !n.holds(r) && !slices.Contains(x.s.gone, r) {
-				x.problemf("ISRHoldsHW", "%s is in sync or eligible and lacks %s, below the high watermark %d", name(c, int(m.ID-1)), modellog.Print([]modellog.Record{r}), leader.log.HighWatermark)
+				x.problemf("ISRHoldsHW", "%s is in sync or eligible and lacks %s, below the high watermark %d", name(c, int(m.ID-1)), printed([]modellog.Record{r}), leader.log.HighWatermark)
 				return
 			}
 		}
@@ -275,10 +275,10 @@ func (x *step) checkNode(c, i int) {
 	list := n.point.List
 	for _, r := range n.log.Records {
 		if owner, ok := list.Owner(r.Epoch); n.hasPoint && len(list) > 0 && (!ok || owner.ID != strings.TrimRight(r.Tag, "'")) {
-			x.problemf("Ownership", "%s has applied %s and holds %s of timeline %s", name(c, i), describeList(list), modellog.Print([]modellog.Record{r}), r.Tag)
+			x.problemf("Ownership", "%s has applied %s and holds %s of timeline %s", name(c, i), describeList(list), printed([]modellog.Record{r}), r.Tag)
 		}
 		if e, ok := n.log.History.EpochForOffset(r.Offset); !ok || e != r.Epoch {
-			x.problemf("EpochHistory", "%s holds %s, its history says %v", name(c, i), modellog.Print([]modellog.Record{r}), &n.log.History)
+			x.problemf("EpochHistory", "%s holds %s, its history says %v", name(c, i), printed([]modellog.Record{r}), &n.log.History)
 		}
 	}
 	last, ok := n.log.History.Latest()
@@ -299,7 +299,7 @@ func (x *step) checkAcked() {
 			continue
 		}
 		if !slices.Contains(x.s.lost, a.Record) && !x.s.exists(a.Record) {
-			x.problemf("AckedIsKept", "no log and no vault has %s, which was acknowledged", modellog.Print([]modellog.Record{a.Record}))
+			x.problemf("AckedIsKept", "no log and no vault has %s, which was acknowledged", printed([]modellog.Record{a.Record}))
 			return
 		}
 		if a.excused {
@@ -311,7 +311,7 @@ func (x *step) checkAcked() {
 			continue
 		}
 		if n := k.nodes[l]; a.Offset >= n.log.Start && !n.holds(a.Record) {
-			x.problemf("AckedIsKept", "%s serves without %s, which was acknowledged", name(a.cluster, l), modellog.Print([]modellog.Record{a.Record}))
+			x.problemf("AckedIsKept", "%s serves without %s, which was acknowledged", name(a.cluster, l), printed([]modellog.Record{a.Record}))
 			return
 		}
 	}

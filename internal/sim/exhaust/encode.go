@@ -13,18 +13,36 @@ import (
 
 // encoder makes the text by which states are recognised. Replicas of a cluster
 // are interchangeable: each is written with its roles in place of its id, and the
-// smaller text comes first. Broker epochs are written by their rank.
+// smaller text comes first. Of a broker epoch it matters which of the broker's
+// registrations it is that may still be compared.
 type encoder struct {
-	buf    []byte
-	nodes  [replicas][]byte
-	epochs []types.BrokerEpoch
+	buf   []byte
+	nodes [replicas][]byte
+	of    *node // whose registrations ranked means
+	// ranked is rank for of: a closure made once.
 	ranked func(types.BrokerEpoch) byte
 }
 
 func newEncoder() *encoder {
 	e := &encoder{}
-	e.ranked = e.rank
+	e.ranked = func(b types.BrokerEpoch) byte { return rank(e.of, b) }
 	return e
+}
+
+// rank says which of a broker's registrations a broker epoch is: the present one,
+// one that a clean shutdown ended, or one that never comes back.
+func rank(n *node, b types.BrokerEpoch) byte {
+	switch b {
+	case types.NoBrokerEpoch:
+		return 0
+	case n.epoch:
+		return 1
+	case n.mark:
+		return 2
+	case n.clean:
+		return 3
+	}
+	return 4
 }
 
 // encode gives the text; it is valid until the next call.
@@ -106,7 +124,6 @@ func appendRecord(b []byte, r modellog.Record) []byte {
 
 func (e *encoder) cluster(b []byte, s *state, c int) []byte {
 	k := &s.c[c]
-	e.rankEpochs(k)
 	b = e.record(b, k.rec)
 	b = num(b, int64(k.branched), int64(k.quoted.logEnd), int64(k.quoted.cutAt))
 	b = text(b, k.quoted.id)
@@ -118,35 +135,6 @@ func (e *encoder) cluster(b []byte, s *state, c int) []byte {
 		first, second = 1, 0
 	}
 	return append(append(b, e.nodes[first]...), e.nodes[second]...)
-}
-
-// rankEpochs collects the broker epochs that may still be compared.
-func (e *encoder) rankEpochs(k *cluster) {
-	list := append(e.epochs[:0], types.NoBrokerEpoch, k.rec.LeaderBrokerEpoch)
-	for _, m := range k.rec.ISR {
-		list = append(list, m.BrokerEpoch)
-	}
-	for _, m := range k.rec.ELR {
-		list = append(list, m.BrokerEpoch)
-	}
-	for _, n := range k.nodes {
-		list = append(list, n.epoch, n.mark, n.clean)
-		if n.rec != nil && n.rec != k.rec {
-			list = append(list, n.rec.LeaderBrokerEpoch)
-			for _, m := range n.rec.ISR {
-				list = append(list, m.BrokerEpoch)
-			}
-		}
-	}
-	slices.Sort(list)
-	e.epochs = slices.Compact(list)
-}
-
-// rank is a broker epoch's place among those of the cluster; one that is below
-// all and names nothing any more has the place where it would stand.
-func (e *encoder) rank(of types.BrokerEpoch) byte {
-	at, found := slices.BinarySearch(e.epochs, of)
-	return byte(2*at) + flags(found)
 }
 
 // record writes a partition record but for who leads and is in sync, which the nodes say.
@@ -186,7 +174,7 @@ func (e *encoder) node(b []byte, k *cluster, c int, n *node) []byte {
 	for _, v := range n.vault {
 		b = appendRecords(num(b, int64(v.from), int64(v.to)), v.records)
 	}
-	b = append(b, flags(n.up), e.rank(n.epoch), e.rank(n.clean), e.rank(n.mark))
+	b = append(b, flags(n.up, n.clean != types.NoBrokerEpoch, n.mark != types.NoBrokerEpoch))
 	for at, t := range k.late {
 		if k.nodes[t.node] == n {
 			b = append(b, byte(at), byte(t.kind), flags(k.holds(c, t.plan), n.up && n.epoch == t.epoch))
@@ -204,17 +192,17 @@ func (e *encoder) roles(b []byte, r *meta.PartitionRecord, n *node) []byte {
 	isr, elr := byte(0), byte(0)
 	for _, m := range r.ISR {
 		if m.ID == n.id {
-			isr = 1 + e.rank(m.BrokerEpoch)
+			isr = 1 + rank(n, m.BrokerEpoch)
 		}
 	}
 	for _, m := range r.ELR {
 		if m.ID == n.id {
-			elr = 1 + e.rank(m.BrokerEpoch)
+			elr = 1 + rank(n, m.BrokerEpoch)
 		}
 	}
 	leads := byte(0)
 	if r.Leader == n.id {
-		leads = 1 + e.rank(r.LeaderBrokerEpoch)
+		leads = 1 + rank(n, r.LeaderBrokerEpoch)
 	}
 	return append(b, leads, isr, elr)
 }
@@ -227,6 +215,10 @@ func (e *encoder) process(b []byte, k *cluster, n *node) []byte {
 		b = e.roles(e.record(b, n.rec), n.rec, n)
 	}
 	if n.leader != nil {
+		e.of = k.nodes[0]
+		if e.of == n {
+			e.of = k.nodes[1]
+		}
 		b = n.leader.AppendState(b, e.ranked)
 	}
 	if s, following := n.follower.Session(); following {

@@ -420,7 +420,13 @@ func (x *step) answerProposal(c, i int, t mirror.Ticket, applied bool) {
 	x.showMachine(c, i, mirror.Proposed{Ticket: t, Applied: applied})
 }
 
-func describe(r *meta.PartitionRecord) string {
+// recordLine is a record in words, made only if it is told.
+type recordLine struct{ *meta.PartitionRecord }
+
+func describe(r *meta.PartitionRecord) recordLine { return recordLine{r} }
+
+// String is the record in a line.
+func (r recordLine) String() string {
 	mode := "read-only"
 	if r.Writable {
 		mode = "writable"

@@ -1,6 +1,7 @@
 package exhaust
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,7 +11,8 @@ import (
 
 // Search says what to look through.
 type Search struct {
-	World    string // where it begins; empty: "whole"
+	// World is where it begins; empty: "whole", or where the mutation shows best.
+	World    string
 	Mutation string // a rule that is switched off; empty: none
 	// Depth is the number of steps to search to, 0: as far as it goes within For.
 	Depth int
@@ -85,19 +87,25 @@ type searcher struct {
 
 // Look searches. The error says that the search can't be made as asked for.
 func Look(s Search) (*Result, error) {
-	if s.World == "" {
-		s.World = "whole"
-	}
-	w, err := worldNamed(s.World)
+	m, err := mutationNamed(s.Mutation)
 	if err != nil {
 		return nil, err
 	}
-	if s.Mutation != "" {
-		m, err := mutationNamed(s.Mutation)
-		if err != nil {
-			return nil, err
+	name := s.World
+	if name == "" {
+		name = cmp.Or(m.world, "whole")
+	}
+	w, err := worldNamed(name)
+	if err != nil {
+		return nil, err
+	}
+	w.rules = m.rules
+	w.rules.name = m.name
+	if s.World == "" {
+		w.narrow(m)
+		if s.Depth == 0 {
+			s.Depth = m.depth
 		}
-		w.switchOff(m)
 	}
 	return look(s, w)
 }
@@ -332,23 +340,4 @@ func (e *explorer) found(v *violation, a action) {
 		x.story = &Story{Invariant: v.invariant, Detail: v.detail, Depth: len(e.path) + 1, path: append(slices.Clone(e.path), a)}
 	}
 	x.stop.Store(true)
-}
-
-// mutationNamed finds a rule that can be switched off.
-func mutationNamed(name string) (mutation, error) {
-	for _, m := range mutations() {
-		if m.name == name {
-			return m, nil
-		}
-	}
-	return mutation{}, fmt.Errorf("no rule %q to switch off", name)
-}
-
-// switchOff takes a rule from the world.
-func (w *world) switchOff(m mutation) {
-	w.rules, w.mute = m.rules, map[string]bool{}
-	w.rules.name = m.name
-	for _, invariant := range m.mute {
-		w.mute[invariant] = true
-	}
 }

@@ -21,6 +21,9 @@ func (x *step) shown(c, i int) {
 		n.assigned = types.NoLeaderEpoch
 	}
 	n.rec, n.rev, n.leading = rec, k.rev, leading
+	if !leading {
+		n.served, n.servedIn = 0, 0
+	}
 	if leading {
 		n.unfollow()
 		x.prepare(c, i)
@@ -41,7 +44,9 @@ func (x *step) shown(c, i int) {
 
 func (n *node) unfollow() {
 	n.follower.End()
-	n.answer = nil
+	if !n.follower.Rules.TakeLate {
+		n.answer = nil // it would be dropped
+	}
 }
 
 // prepare does what must come before the first answer in a leader epoch.
@@ -181,7 +186,7 @@ func (x *step) write1(c, i int) {
 	r := modellog.Record{Offset: n.log.End, Epoch: n.rec.LeaderEpoch, Tag: last.ID}
 	r.Tag = x.checkWrite(c, i, r)
 	n.log.Write(r.Epoch, r.Tag)
-	x.note("%s takes %s", name(c, i), modellog.Print([]modellog.Record{r}))
+	x.note("%s takes %s", name(c, i), printed([]modellog.Record{r}))
 	x.refresh(c, i)
 }
 
@@ -298,6 +303,9 @@ func (x *step) take(c, i int, v replica.Verdict, a *answer) {
 		n.log.HighWatermark = hw
 	}
 	x.checkCopied(c, i, a.leader)
+	if l := x.s.c[c].nodes[1-i]; l.serves() && l.rec.LeaderEpoch == n.rec.LeaderEpoch {
+		x.checkCopied(c, i, &l.log)
+	}
 }
 
 // raiseStart moves a copy's log start up (R28).
@@ -320,18 +328,18 @@ func (x *step) appendCopied(c, i int, list []modellog.Record) {
 	n := x.node(c, i)
 	for _, r := range list {
 		end := n.log.End
-		if x.w.rules.epochAtBatch && r.Offset > end {
-			if last, ok := n.log.History.Latest(); !ok || last.Epoch != r.Epoch {
-				if _, err := n.log.History.Assign(r.Epoch, r.Offset); err != nil {
-					panic(err)
-				}
+		last, _ := n.log.History.Latest()
+		n.log.Append(r)
+		if x.w.rules.epochAtBatch && r.Epoch > last.Epoch {
+			n.log.History.TruncateFromEnd(end)
+			if _, err := n.log.History.Assign(r.Epoch, r.Offset); err != nil {
+				panic(err)
 			}
 		}
-		n.log.Append(r)
 		x.checkAppended(c, i, r, end)
 	}
 	if len(list) > 0 {
-		x.note("%s copies %s", name(c, i), modellog.Print(list))
+		x.note("%s copies %s", name(c, i), printed(list))
 	}
 }
 

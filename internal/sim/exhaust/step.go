@@ -92,7 +92,21 @@ func (x *step) machineOf(c, i int) *mirror.Partition {
 	return n.machine
 }
 
-func name(c, i int) string { return fmt.Sprintf("%c%d", 'a'+c, i+1) }
+// name is what a story calls a replica.
+func name(c, i int) string { return names[c][i] }
+
+var names = [clusters][replicas]string{{"a1", "a2"}, {"b1", "b2"}}
+
+// printed are records, put into words only if they are told.
+type printed []modellog.Record
+
+// String prints runs of records.
+func (p printed) String() string {
+	if len(p) == 0 {
+		return "no records"
+	}
+	return modellog.Print(p)
+}
 
 // now is the time of everything: nothing but lag depends on it, and who lags is
 // a step's choice.
@@ -140,7 +154,7 @@ func (x *step) cut(c, i int, how cutting) {
 			n.log.History = history
 		}
 		n.synced = n.log.End
-		x.note("%s cuts at %d (%s): %s go to the vault", name(c, i), how.at, how.cause, orNothing(modellog.Print(gone)))
+		x.note("%s cuts at %d (%s): %s go to the vault", name(c, i), how.at, how.cause, printed(gone))
 	}
 	point := func() {
 		if how.checkpoint != nil {
@@ -166,13 +180,6 @@ func (x *step) cut(c, i int, how cutting) {
 		f()
 	}
 	x.checkVault(c, i, gone, synced)
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "no records"
-	}
-	return s
 }
 
 // crash ends a process. Of what was not synced the newest lost records go.

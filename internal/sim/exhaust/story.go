@@ -82,13 +82,17 @@ func (l Level) String() string {
 // TableHead is the line above levels.
 const TableHead = "depth     new states         states            steps     rested     states/s   memory"
 
+// seen is the number of states that were looked at.
+func (r *Result) seen() int64 {
+	if n := len(r.Levels); n > 0 {
+		return r.Levels[n-1].Total + r.Beyond
+	}
+	return 1 + r.Beyond
+}
+
 // Summary says in words how far a search came.
 func (r *Result) Summary() string {
-	var last Level
-	if n := len(r.Levels); n > 0 {
-		last = r.Levels[n-1]
-	}
-	seen := last.Total + r.Beyond
+	seen := r.seen()
 	s := fmt.Sprintf("%d states, complete to depth %d", seen, r.Complete)
 	switch {
 	case r.Exhausted:

@@ -26,37 +26,34 @@ type world struct {
 	mute  map[string]bool
 }
 
-// bounds makes budgets.
-func bounds(of map[budget]uint8) (b budgets) {
-	for k, n := range of {
-		b[k] = n
-	}
-	return b
-}
-
-// clean is how a mirror comes to have everything its source has.
-var copied = []action{act(doCopy, 1, 0), act(doReplicate, 1, 1), act(doCopy, 1, 0)}
-
-// written is one record on A, on both replicas.
-var written = []action{act(doProduce, 0, 0), act(doReplicate, 0, 1)}
+// The beginnings of worlds.
+var (
+	// written is one record on A, on both replicas.
+	written = steps("write a1", "replicate a2")
+	// mirrored: B has copied it, on both of its replicas.
+	mirrored = slices.Concat(written, steps("copy b1", "replicate b2", "copy b1", "replicate b2"))
+	// promoted: B is failed over, and has written a record of its own.
+	promoted = slices.Concat(mirrored, steps("fail over B", "replicate b2", "write b1", "replicate b2"))
+	// forked: so has A, in the same leader epoch.
+	forked = slices.Concat(promoted, steps("elect a2", "replicate a1", "elect a1", "replicate a2", "write a1", "replicate a2"))
+	// alone: one cluster whose second replica is away.
+	alone = slices.Concat(written, steps("kill a2", "settle ISR A"))
+)
 
 // worlds are where searches may begin.
 func worlds() []*world {
-	mirrored := slices.Concat(written, copied)
-	promoted := slices.Concat(mirrored, []action{act(doFailover, 1, 0), act(doReplicate, 1, 1), act(doProduce, 1, 0), act(doReplicate, 1, 1)})
-	alone := slices.Concat(written, []action{act(doCrash, 0, 1), act(doSettle, 0, 0)})
 	return []*world{
-		{name: "whole", about: "B mirrors A; everything may happen on both", prefix: mirrored, left: bounds(map[budget]uint8{
-			forWritesA: 2, forWritesB: 2, forParts: 1, forElections: 2, forUnclean: 2, forCrashes: 2, forStops: 1, forShrinks: 1, forStarts: 3,
-			forFailovers: 2, forRetries: 1, forAbandons: 1, forTrims: 1, forLate: 1, forLags: 1})},
-		{name: "cluster", about: "one cluster", only: true, prefix: written, left: bounds(map[budget]uint8{
-			forWritesA: 3, forParts: 2, forElections: 2, forUnclean: 1, forCrashes: 2, forStops: 1, forShrinks: 1, forLate: 1, forLags: 1})},
-		{name: "mirrored", about: "B mirrors A", prefix: mirrored, left: bounds(map[budget]uint8{
-			forWritesA: 2, forWritesB: 1, forParts: 1, forElections: 2, forUnclean: 1, forCrashes: 1, forFailovers: 1, forRetries: 1, forTrims: 2, forStarts: 2, forLate: 1})},
-		{name: "promoted", about: "B was failed over and wrote a record", prefix: promoted, left: bounds(map[budget]uint8{
-			forWritesA: 1, forWritesB: 1, forElections: 2, forUnclean: 1, forCrashes: 2, forStarts: 3, forFailovers: 1, forRetries: 1, forAbandons: 1, forLate: 1})},
-		{name: "compacted", about: "one cluster whose second replica is away", only: true, prefix: alone, left: bounds(map[budget]uint8{
-			forWritesA: 3, forElections: 1, forCrashes: 1, forCompactions: 1})},
+		{name: "whole", about: "B mirrors A, both hold a record; everything may happen on both", prefix: mirrored, left: budgets{
+			forWritesA: 2, forWritesB: 2, forParts: 1, forElections: 2, forUnclean: 2, forCrashes: 2, forStops: 1, forShrinks: 1, forStarts: 4,
+			forFailovers: 2, forRetries: 1, forAbandons: 1, forTrims: 1, forLate: 1, forLags: 1}},
+		{name: "cluster", about: "one cluster with a record", only: true, prefix: written, left: budgets{
+			forWritesA: 3, forParts: 2, forElections: 2, forUnclean: 1, forCrashes: 2, forStops: 1, forShrinks: 1, forLate: 1, forLags: 1}},
+		{name: "mirrored", about: "B mirrors A, both hold a record", prefix: mirrored, left: budgets{
+			forWritesA: 2, forWritesB: 1, forParts: 1, forElections: 2, forUnclean: 1, forCrashes: 1, forFailovers: 1, forRetries: 1, forTrims: 2, forStarts: 2, forLate: 1}},
+		{name: "promoted", about: "B was failed over and wrote a record", prefix: promoted, left: budgets{
+			forWritesA: 1, forWritesB: 1, forElections: 2, forUnclean: 1, forCrashes: 2, forStarts: 4, forFailovers: 1, forRetries: 1, forAbandons: 1, forLate: 1}},
+		{name: "forked", about: "B was failed over, and both wrote a record in one leader epoch", prefix: forked, left: budgets{
+			forWritesA: 1, forWritesB: 1, forElections: 1, forUnclean: 1, forCrashes: 2, forStarts: 4, forFailovers: 2, forRetries: 1, forAbandons: 1, forLate: 1, forLags: 1}},
 	}
 }
 
@@ -87,6 +84,8 @@ func (w *world) first() (*state, error) {
 	for i := range s.left {
 		s.left[i] = 100
 	}
+	off := w.rules
+	w.rules = rules{} // the beginning keeps to them
 	x := &step{w: w, s: s}
 	for c := range clusters {
 		for i := range replicas {
@@ -100,8 +99,26 @@ func (w *world) first() (*state, error) {
 		}
 		s = x.s
 	}
-	s.left = w.left
+	s.left, w.rules = w.left, off
+	w.tellRules(s)
 	return s, nil
+}
+
+// tellRules tells those who work already which rules hold.
+func (w *world) tellRules(s *state) {
+	x := &step{w: w, s: s}
+	for c := range clusters {
+		for i := range replicas {
+			n := x.node(c, i)
+			n.follower.Rules = w.rules.follower
+			if n.leader != nil {
+				x.leaderOf(c, i).Rules = w.rules.leader
+			}
+			if n.machine != nil {
+				x.machineOf(c, i).Step(now, nil, mirror.PolicyChanged{Policy: x.policy(c, i)}, &mirror.Effects{})
+			}
+		}
+	}
 }
 
 // fresh is a cluster whose first replica leads an empty partition: A's a client made, B's is a mirror.
