@@ -18,6 +18,7 @@ import (
 	"tidemark/internal/metastore/embed"
 	"tidemark/internal/metastore/etcd"
 	"tidemark/internal/metastore/member"
+	"tidemark/internal/net"
 )
 
 // JoinPath is where a member is asked to take a node in, on its HTTP API.
@@ -97,12 +98,26 @@ func (b *Broker) askToJoin(ctx context.Context, r member.JoinRequest) (member.Jo
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+b.cfg.MetadataJoin+JoinPath, bytes.NewReader(body))
+	scheme, transport := "http://", &http.Transport{DisableKeepAlives: true}
+	if b.cfg.HTTPSSLKeystoreLocation != "" { // as on all nodes
+		scheme = "https://"
+		if transport.TLSClientConfig, err = net.ClientTLS(b.cfg.HTTPSSLTruststoreLocation); err != nil {
+			return answer, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, scheme+b.cfg.MetadataJoin+JoinPath, bytes.NewReader(body))
 	if err != nil {
 		return answer, fmt.Errorf("--join %s: want HOST:PORT of a node's HTTP API: %w", b.cfg.MetadataJoin, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if b.cfg.HTTPTokenFile != "" {
+		token, err := net.ReadToken(b.cfg.HTTPTokenFile)
+		if err != nil {
+			return answer, err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := &http.Client{Transport: transport}
 	resp, err := client.Do(req)
 	if err != nil {
 		return answer, fmt.Errorf("--join %s: no answer: %w; name the HTTP API (default port 9644) of a node that runs", b.cfg.MetadataJoin, err)

@@ -21,6 +21,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"tidemark/internal/sim"
 )
 
 // Exit codes of the program.
@@ -52,6 +54,8 @@ type Streams struct {
 type Target struct {
 	API       string `help:"A node's HTTP API." default:"http://127.0.0.1:9644" env:"TIDEMARK_API" placeholder:"http://HOST:PORT"`
 	Bootstrap string `help:"Kafka address of the cluster." default:"127.0.0.1:9092" env:"TIDEMARK_BOOTSTRAP" placeholder:"HOST:PORT"`
+	TokenFile string `help:"File with the token that the HTTP API asks for." env:"TIDEMARK_TOKEN_FILE" type:"path" placeholder:"FILE"`
+	CAFile    string `name:"ca-file" help:"PEM file with the authorities that sign nodes' certificates (https://). Default: the system's." env:"TIDEMARK_CA_FILE" type:"path" placeholder:"FILE"`
 	Output    string `short:"o" help:"How to print: table, wide, json or yaml." enum:"table,wide,json,yaml" default:"table"`
 }
 
@@ -98,7 +102,7 @@ func run(ctx context.Context, args []string, s Streams) (code int) {
 		kong.Name("tidemark"),
 		kong.Description("A Kafka-compatible broker in one binary, and a byte-exact, failover-ready standby for any Kafka cluster."),
 		kong.Writers(s.Out, s.Err),
-		kong.Vars{"version": s.Version},
+		kong.Vars{"version": s.Version, "sim_profiles": strings.Join(sim.Profiles(), ", ")},
 		kong.Exit(func(c int) { panic(exitCode(c)) }),
 		kong.UsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),

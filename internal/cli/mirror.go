@@ -23,6 +23,7 @@ type mirrorCmd struct {
 	Switchover mirrorSwitchoverCmd `cmd:"" help:"Change sides without losing a record: fence the source, drain it, take over."`
 	Abandon    mirrorAbandonCmd    `cmd:"" help:"Take a failback back that has accepted nothing of its source yet."`
 	AcceptGap  mirrorAcceptGapCmd  `cmd:"" name:"accept-gap" help:"Go on behind records that the source no longer has."`
+	Drill      mirrorDrillCmd      `cmd:"" help:"Rehearse a failover on a writable, throw-away fork."`
 	Reopen     mirrorReopenCmd     `cmd:"" help:"Let clients write again to what a switchover closed here and did not open."`
 	Failover   mirrorFailoverCmd   `cmd:"" aliases:"stop" help:"Take over: make the mirrored topics writable here. Needs no source."`
 	Status     mirrorStatusCmd     `cmd:"" help:"Show each partition's state and lag."`
@@ -37,11 +38,18 @@ type mirrorCmd struct {
 }
 
 func (t Target) client() (*console.Client, error) {
-	c, err := console.NewClient(t.API)
+	c, err := console.NewClient(t.API, console.Credentials{TokenFile: t.TokenFile, CAFile: t.CAFile})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUsage, err)
 	}
 	return c, nil
+}
+
+// clientOf asks another node of the cluster, at HOST:PORT, in the way in which --api is asked.
+func (t Target) clientOf(hostPort string) (*console.Client, error) {
+	scheme, _, _ := strings.Cut(t.API, "://")
+	t.API = scheme + "://" + hostPort
+	return t.client()
 }
 
 // Source says what to mirror, for `mirror create` and `standby`.
@@ -156,11 +164,13 @@ func (n changing) verb(ctx context.Context, s Streams, verb string) error {
 	if err != nil {
 		return err
 	}
-	st, err := cl.Status(ctx, n.Name)
+	st, err := cl.TryVerb(ctx, n.Name, verb)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Err, "%s: would %s its %d partitions; nothing was changed\n", headline(st), verb, len(st.Partitions))
+	for _, line := range st.Message {
+		fmt.Fprintf(s.Err, "%s; nothing was changed\n", line)
+	}
 	return nil
 }
 
@@ -181,6 +191,9 @@ type mirrorFailoverCmd struct {
 	Topic  []string `help:"Only this topic; repeatable. Default: all of the mirror's."`
 	Yes    bool     `short:"y" help:"Don't ask."`
 	DryRun bool     `help:"Only say what a failover now would lack."`
+
+	Consistent bool   `help:"Promote at a cut at which no transaction is half mirrored; what lies above goes to the vaults."`
+	Plan       string `help:"With --consistent: the plan of a preview. Default: what is found now."`
 }
 
 func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
@@ -189,6 +202,9 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	warning := fmt.Sprintf("This makes the topics of mirror %s writable here and stops mirroring them. Make sure that nobody writes to the source any more.", c.Name)
+	if c.Plan != "" && !c.Consistent {
+		return fmt.Errorf("%w: --plan belongs to a consistent failover: add --consistent", errUsage)
+	}
 	if err := askable(s, c.Yes || c.DryRun); err != nil {
 		return err
 	}
@@ -199,6 +215,11 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 			return err
 		}
 		tellLoss(s, st, c.Topic)
+		if c.Consistent {
+			if err := c.preview(ctx, s, cl); err != nil || c.DryRun {
+				return err
+			}
+		}
 		if c.DryRun {
 			return c.print(s.Out, st, func() table { return lossTable(st, c.Topic) })
 		}
@@ -207,7 +228,7 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	begin := time.Now()
-	st, err := cl.Failover(ctx, c.Name, c.Topic)
+	st, err := c.failOver(ctx, cl)
 	if err != nil {
 		return err
 	}
@@ -222,6 +243,22 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 	}
 	fmt.Fprintf(s.Err, "failed over in %s\n", time.Since(begin).Round(time.Millisecond))
 	return nil
+}
+
+func (c *mirrorFailoverCmd) failOver(ctx context.Context, cl *console.Client) (mirror.Status, error) {
+	if c.Consistent {
+		return cl.FailoverConsistent(ctx, c.Name, c.Topic, c.Plan)
+	}
+	return cl.Failover(ctx, c.Name, c.Topic)
+}
+
+// preview says what a consistent failover would leave behind.
+func (c *mirrorFailoverCmd) preview(ctx context.Context, s Streams, cl *console.Client) error {
+	p, err := cl.Preview(ctx, c.Name, mirror.PreviewRequest{Topics: c.Topic, Failover: true})
+	if err != nil {
+		return err
+	}
+	return c.printPreview(s, p)
 }
 
 // unpromoted counts the partitions of the topics (all if none are named) that aren't writable.
@@ -320,9 +357,9 @@ func (c *mirrorDescribeCmd) Run(ctx context.Context, s Streams) error {
 }
 
 func syncTable(d mirror.Description) table {
-	out := table{columns: []string{"SYNC", "LAST-SUCCESS", "AGE-MS", "ERROR"}}
+	out := table{columns: []string{"SYNC", "LAST-SUCCESS", "AGE-MS", "DETAIL", "ERROR"}}
 	for _, h := range d.Syncs {
-		out.rows = append(out.rows, []string{h.Name, millisText(int64(h.LastSuccess)), fmt.Sprint(h.AgeMs), h.Error})
+		out.rows = append(out.rows, []string{h.Name, millisText(int64(h.LastSuccess)), fmt.Sprint(h.AgeMs), h.Detail, h.Error})
 	}
 	return out
 }
@@ -402,7 +439,11 @@ func (c *mirrorDeleteCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.DryRun {
-		return c.verb(ctx, s, "forget the mirror of")
+		words, err := cl.TryDelete(ctx, c.Name)
+		for _, line := range words {
+			fmt.Fprintf(s.Err, "%s; nothing was changed\n", line)
+		}
+		return err
 	}
 	if err := confirm(s, c.Yes, "This forgets the mirror "+c.Name+". Its topics stay.", c.Name); err != nil {
 		return err

@@ -32,7 +32,7 @@ func (t Target) eachNode(ctx context.Context, s Streams, f func(id types.BrokerI
 		err := errors.New("it serves no HTTP API")
 		if b.HTTP != "" {
 			var cl *console.Client
-			if cl, err = console.NewClient("http://" + b.HTTP); err == nil {
+			if cl, err = t.clientOf(b.HTTP); err == nil {
 				err = f(b.ID, cl)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/config"
 	"tidemark/internal/console"
+	tidenet "tidemark/internal/net"
 	"tidemark/internal/source"
 	"tidemark/internal/telemetry"
 )
@@ -105,6 +106,12 @@ func startNode(ctx context.Context, f *nodeFlags, s Streams) (*node, error) {
 	if err := harm(&opts); err != nil {
 		return nil, err
 	}
+	access := console.Access{CertFile: cfg.HTTPSSLKeystoreLocation, KeyFile: cfg.HTTPSSLKeyLocation}
+	if cfg.HTTPTokenFile != "" {
+		if access.Token, err = tidenet.ReadToken(cfg.HTTPTokenFile); err != nil {
+			return nil, fmt.Errorf("http.token.file: %w", err)
+		}
+	}
 	var ln net.Listener
 	if cfg.HTTPListener != "" {
 		if ln, err = console.Listen(cfg.HTTPListener); err != nil {
@@ -120,7 +127,9 @@ func startNode(ctx context.Context, f *nodeFlags, s Streams) (*node, error) {
 		return nil, err
 	}
 	if ln != nil {
-		n.api = console.Serve(ln, consoleNode{n.broker}, logger)
+		if n.api, err = console.Serve(ln, consoleNode{n.broker}, access, logger); err != nil {
+			return nil, errors.Join(err, ln.Close(), n.close())
+		}
 		logger.Info("HTTP API is up", "addr", n.api.Addr())
 	}
 	return n, nil

@@ -25,9 +25,13 @@ type Problem struct {
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusInternalServerError
 	switch {
+	case errors.Is(err, errUnauthorized):
+		status = http.StatusUnauthorized
+	case errors.Is(err, errCrossOrigin):
+		status = http.StatusForbidden
 	case errors.Is(err, errInput), errors.Is(err, mirror.ErrSpec):
 		status = http.StatusBadRequest
-	case errors.Is(err, errNotFound), errors.Is(err, mirror.ErrUnknownMirror), errors.Is(err, mirror.ErrNone):
+	case errors.Is(err, errNotFound), errors.Is(err, mirror.ErrUnknownMirror), errors.Is(err, mirror.ErrNone), errors.Is(err, mirror.ErrUnknownDrill):
 		status = http.StatusNotFound
 	case errors.Is(err, mirror.ErrExists), errors.Is(err, mirror.ErrState), errors.Is(err, mirror.ErrPlan), errors.Is(err, mirror.ErrRefusedParts), errors.Is(err, errRefused):
 		status = http.StatusConflict

@@ -27,13 +27,20 @@ type Client struct {
 	http *http.Client
 }
 
-// NewClient prepares calls to a node's API at base, http://HOST:PORT.
-func NewClient(base string) (*Client, error) {
+// NewClient prepares calls to a node's API at base, http://HOST:PORT or https://HOST:PORT.
+func NewClient(base string, creds Credentials) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("--api %q is no address: want http://HOST:PORT", base)
 	}
-	return &Client{base: strings.TrimSuffix(base, "/"), http: &http.Client{}}, nil
+	if u.Scheme == "http" && creds.CAFile != "" {
+		return nil, fmt.Errorf("--api %s speaks without TLS, and --ca-file says whom to trust with it: want https://%s", base, u.Host)
+	}
+	transport, err := creds.Transport()
+	if err != nil {
+		return nil, err
+	}
+	return &Client{base: strings.TrimSuffix(base, "/"), http: &http.Client{Transport: transport}}, nil
 }
 
 // Over gives a client of the same node that calls it by way of h.
@@ -105,6 +112,12 @@ func (c *Client) Verb(ctx context.Context, name, verb string) (st mirror.Status,
 // Failover promotes the topics' partitions, or all.
 func (c *Client) Failover(ctx context.Context, name string, topics []string) (st mirror.Status, err error) {
 	err = c.call(ctx, http.MethodPost, mirrorPath(name, "/failover"), FailoverRequest{Topics: topics}, &st)
+	return st, err
+}
+
+// FailoverConsistent promotes at a cut at which no transaction is half mirrored.
+func (c *Client) FailoverConsistent(ctx context.Context, name string, topics []string, plan string) (st mirror.Status, err error) {
+	err = c.call(ctx, http.MethodPost, mirrorPath(name, "/failover"), FailoverRequest{Topics: topics, Consistent: true, Plan: plan}, &st)
 	return st, err
 }
 

@@ -5,7 +5,7 @@
 // It decides nothing: each handler checks its input, calls the node and
 // encodes the answer. openapi.json describes every path; a test compares it
 // with the routes and with real answers. The listener is bound to loopback
-// unless the operator says otherwise: there is no login on it.
+// unless the operator says otherwise; Access has it ask for a token and speak TLS.
 package console
 
 import (
@@ -82,11 +82,13 @@ type Vault interface {
 
 // Server is the running API.
 type Server struct {
-	node Node
-	log  *slog.Logger
-	http *http.Server
-	ln   net.Listener
-	done chan struct{}
+	node   Node
+	access Access
+	log    *slog.Logger
+	http   *http.Server
+	ln     net.Listener
+	stop   context.CancelFunc
+	done   chan struct{}
 }
 
 // Listen opens the API's address (HOST:PORT), before there is a node to serve.
@@ -98,9 +100,15 @@ func Listen(addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// Serve answers on ln until Close, which closes it.
-func Serve(ln net.Listener, node Node, log *slog.Logger) *Server {
-	s := &Server{node: node, log: log, ln: ln, done: make(chan struct{})}
+// Serve answers on ln until Close, which closes it. It fails if access names a certificate that can't be used.
+func Serve(ln net.Listener, node Node, access Access, log *slog.Logger) (*Server, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	ln, err := access.secure(ctx, ln, log)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	s := &Server{node: node, access: access, log: log, ln: ln, stop: stop, done: make(chan struct{})}
 	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go func() {
@@ -109,7 +117,7 @@ func Serve(ln net.Listener, node Node, log *slog.Logger) *Server {
 			log.Error("HTTP API stopped", "err", err)
 		}
 	}()
-	return s
+	return s, nil
 }
 
 // Addr is where the API listens.
@@ -117,6 +125,7 @@ func (s *Server) Addr() string { return s.ln.Addr().String() }
 
 // Close stops listening, lets requests end until ctx does, and then cuts them off.
 func (s *Server) Close(ctx context.Context) error {
+	defer s.stop()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())
@@ -132,7 +141,7 @@ type route struct {
 }
 
 func (s *Server) routes() []route {
-	return append(s.toolRoutes(), []route{
+	return append(append(s.toolRoutes(), s.drillRoutes()...), []route{
 		{"GET", "/healthz", s.health},
 		{"GET", "/readyz", s.ready},
 		{"GET", "/api/v1/cluster", s.cluster},
@@ -157,16 +166,16 @@ func (s *Server) routes() []route {
 		{"GET", "/api/v1/mirrors/{name}", s.mirrorStatus},
 		{"DELETE", "/api/v1/mirrors/{name}", s.mirrorDelete},
 		{"GET", "/api/v1/mirrors/{name}/describe", s.mirrorDescribe},
-		{"POST", "/api/v1/mirrors/{name}/start", s.verb(Mirrors.Start)},
-		{"POST", "/api/v1/mirrors/{name}/pause", s.verb(Mirrors.Pause)},
-		{"POST", "/api/v1/mirrors/{name}/resume", s.verb(Mirrors.Resume)},
+		{"POST", "/api/v1/mirrors/{name}/start", s.verb("start", Mirrors.Start)},
+		{"POST", "/api/v1/mirrors/{name}/pause", s.verb("pause", Mirrors.Pause)},
+		{"POST", "/api/v1/mirrors/{name}/resume", s.verb("resume", Mirrors.Resume)},
 		{"POST", "/api/v1/mirrors/{name}/failover", s.mirrorFailover},
 		{"POST", "/api/v1/mirrors/{name}/preview", s.mirrorPreview},
 		{"POST", "/api/v1/mirrors/{name}/failback", s.mirrorFailback},
 		{"POST", "/api/v1/mirrors/{name}/switchover", s.mirrorSwitchover},
-		{"POST", "/api/v1/mirrors/{name}/abandon", s.words(Mirrors.Abandon)},
-		{"POST", "/api/v1/mirrors/{name}/accept-gap", s.words(Mirrors.AcceptGap)},
-		{"POST", "/api/v1/fences/reopen", s.words(reopen)},
+		{"POST", "/api/v1/mirrors/{name}/abandon", s.words("abandon", Mirrors.Abandon)},
+		{"POST", "/api/v1/mirrors/{name}/accept-gap", s.words("accept-gap", Mirrors.AcceptGap)},
+		{"POST", "/api/v1/fences/reopen", s.words("reopen", reopen)},
 		{"POST", "/api/v1/mirrors/{name}/verify", s.mirrorVerify},
 		{"GET", "/api/v1/openapi.json", s.openapi},
 	}...)
@@ -187,5 +196,5 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, fmt.Errorf("%w: no %s %s here: /api/v1/openapi.json lists what there is", errNotFound, r.Method, r.URL.Path))
 	})
-	return mux
+	return s.guard(mux)
 }

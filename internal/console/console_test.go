@@ -184,12 +184,35 @@ func (f *fakeMirrors) AcceptGap(_ context.Context, name string, _ []string) ([]s
 	return []string{"t-0: goes on"}, f.note("accept-gap", name)
 }
 
+func (f *fakeMirrors) Drill(_ context.Context, name string, r mirror.DrillRequest) (mirror.DrillReport, error) {
+	return mirror.DrillReport{Mirror: name, Drill: r.Drill, DryRun: r.DryRun}, f.note("drill", name)
+}
+
+func (f *fakeMirrors) Drills(context.Context) ([]mirror.Drill, error) {
+	return []mirror.Drill{{Drill: "friday", Mirror: "m"}}, nil
+}
+
+func (f *fakeMirrors) DeleteDrill(_ context.Context, drill string, dryRun bool) ([]string, error) {
+	if drill != "friday" {
+		return nil, mirror.ErrUnknownDrill
+	}
+	return []string{fmt.Sprint("deleted, dry run: ", dryRun)}, nil
+}
+
+func (f *fakeMirrors) Would(_ context.Context, name, verb string, _ []string) ([]string, error) {
+	return []string{"would " + verb}, f.note("would "+verb, name)
+}
+
 func (f *fakeMirrors) Reopen(_ context.Context, topics []string) ([]string, error) {
 	return topics, f.note("reopen", "m")
 }
 
 func (f *fakeMirrors) Failover(_ context.Context, name string, topics []string) (mirror.Status, error) {
 	return mirror.Status{Mirror: name, State: "STOPPED"}, f.note("failover "+strings.Join(topics, "+"), name)
+}
+
+func (f *fakeMirrors) FailoverConsistent(_ context.Context, name string, topics []string, plan string) (mirror.Status, error) {
+	return mirror.Status{Mirror: name, State: "STOPPED"}, f.note("failover at a cut "+plan+" "+strings.Join(topics, "+"), name)
 }
 
 func (f *fakeMirrors) Status(_ context.Context, name string) (mirror.Status, error) {
@@ -218,8 +241,11 @@ func serve(t *testing.T) (*fakeNode, *Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Serve(ln, n, telemetry.Discard())
-	c, err := NewClient("http://" + s.Addr())
+	s, err := Serve(ln, n, Access{}, telemetry.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewClient("http://"+s.Addr(), Credentials{})
 	if err != nil {
 		t.Fatal(err)
 	}

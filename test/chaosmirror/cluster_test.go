@@ -37,6 +37,8 @@ type cluster struct {
 	adm   *kadm.Client
 	side  compare.Side
 	log   func(format string, args ...any)
+	// roots are the lineages of a cluster that knows none; nil: it tells them.
+	roots map[types.TopicPartition]history.Lineage
 
 	mu         sync.Mutex   // guards the following
 	asleep     map[int]bool // nodes that are down until the test says otherwise
@@ -177,6 +179,22 @@ func parseRecords(raw []byte) (records, error) {
 		}
 	}
 	return r, nil
+}
+
+// lineageOf gives a partition's lineage.
+func (c *cluster) lineageOf(ctx context.Context, tp types.TopicPartition) (history.Lineage, error) {
+	if c.roots != nil {
+		return c.roots[tp], nil
+	}
+	r, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rec := r.partitions[tp]
+	if rec == nil {
+		return nil, fmt.Errorf("%s has no %s", c.name, tp)
+	}
+	return lineage(rec), nil
 }
 
 // lineage is a record's list in the judge's words.

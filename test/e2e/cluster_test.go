@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"tidemark/internal/metastore/embed"
 	"tidemark/internal/metastore/mem"
 	"tidemark/internal/metastore/member"
+	"tidemark/internal/metastore/storetest"
 	"tidemark/test/e2e/harness"
 )
 
@@ -33,13 +36,41 @@ func (n clusterNode) Membership() console.Membership { return n.Broker }
 // serveAPI gives a node its HTTP API.
 func serveAPI(t *testing.T, b *harness.Broker) *console.Server {
 	t.Helper()
+	return serveAPIWith(t, b, console.Access{})
+}
+
+func serveAPIWith(t *testing.T, b *harness.Broker, access console.Access) *console.Server {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := console.Serve(l, clusterNode{b.Broker}, harness.Logger(t))
+	s, err := console.Serve(l, clusterNode{b.Broker}, access, harness.Logger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
 	return s
+}
+
+// A node joins by an API that speaks TLS and asks for a token; without the token it is told what is missing.
+func TestJoinWithAToken(t *testing.T) {
+	authority := storetest.NewAuthority(t)
+	cert, file := authority.Certificate("127.0.0.1"), filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one := harness.StartBroker(t)
+	api := serveAPIWith(t, one, console.Access{Token: "0123456789abcdef", CertFile: cert})
+	join := []harness.Option{harness.WithSetting("node.id", "2"), harness.WithSetting("metadata.join", api.Addr()),
+		harness.WithSetting("http.ssl.keystore.location", cert), harness.WithSetting("http.ssl.truststore.location", authority.File)}
+	if _, err := harness.TryBroker(t, join...); err == nil || !strings.Contains(err.Error(), "http.token.file") {
+		t.Errorf("a node that shows no token: %v", err)
+	}
+	two := harness.StartBroker(t, append(join, harness.WithSetting("http.token.file", file))...)
+	if two.ClusterID() != one.ClusterID() {
+		t.Errorf("cluster %s joined %s", two.ClusterID(), one.ClusterID())
+	}
 }
 
 // TestJoin grows a cluster 1 → 3 over the HTTP API, with the metadata in the

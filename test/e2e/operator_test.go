@@ -34,7 +34,10 @@ func operate(t testing.TB, b *harness.Broker) *operator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := console.Serve(ln, apiNode{b.Broker}, slog.New(slog.DiscardHandler))
+	s, err := console.Serve(ln, apiNode{b.Broker}, console.Access{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = s.Close(harness.Context(t)) })
 	return &operator{t: t, args: []string{"--api", "http://" + s.Addr(), "--bootstrap", b.Addr}}
 }
