@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemark/internal/auth"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/net"
@@ -98,9 +99,13 @@ func (b *Broker) listen(context.Context) error {
 		IdleTimeout: time.Duration(c.ConnectionsMaxIdleMs) * time.Millisecond,
 	})
 	bound := make(map[string]int32)
+	logins := b.verifier()
 	for _, l := range c.Listeners {
-		nl := net.Listener{Name: l.Name, Address: l.Addr()}
-		if c.Protocol(l.Name) == "SSL" {
+		nl := net.Listener{Name: l.Name, Address: l.Addr(), PrincipalOf: auth.CertificatePrincipal}
+		if c.HasSASL(l.Name) {
+			nl.Login = func(secure bool) wire.Login { return logins.NewLogin(secure) }
+		}
+		if c.HasTLS(l.Name) {
 			cfg, err := b.tlsConfig()
 			if err != nil {
 				return fmt.Errorf("listener %s: %w", l.Name, err)

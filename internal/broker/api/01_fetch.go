@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -99,7 +100,7 @@ func (c *Call) newFetch(in *kmsg.FetchRequest) *fetchCall {
 	f.maxBytes = min(int(in.MaxBytes), c.Settings().FetchMaxBytes)
 	f.minBytes = min(int(in.MinBytes), f.maxBytes)
 	if in.MaxWaitMillis > 0 {
-		f.deadline = time.Now().Add(time.Duration(in.MaxWaitMillis) * time.Millisecond)
+		f.deadline = clock.Now(c.Ctx).Add(time.Duration(in.MaxWaitMillis) * time.Millisecond)
 	}
 	return f
 }
@@ -155,6 +156,9 @@ func (f *fetchCall) look(p *fetchPart) {
 // made anew under the same name.
 func (f *fetchCall) read(p *fetchPart, req ReadRequest) error {
 	p.preferred, p.hint = types.NoBroker, noHint
+	if err := f.mayFetch(p.ref); err != nil {
+		return err
+	}
 	for again := p.part != nil; ; again = false {
 		if p.part == nil {
 			if err := f.attach(p); err != nil {

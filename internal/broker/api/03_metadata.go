@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/acl"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -51,7 +52,7 @@ func (c *Call) createMissing(in *kmsg.MetadataRequest) bool {
 		if t.Topic == nil || !validTopicName(*t.Topic) || strings.HasPrefix(*t.Topic, ViewPrefix) {
 			continue
 		}
-		if _, exists := c.Image.TopicByName(*t.Topic); exists {
+		if _, exists := c.Image.TopicByName(*t.Topic); exists || !c.mayCreate(*t.Topic) {
 			continue
 		}
 		_, err := c.Topics.Create(c.Ctx, CreateTopic{Name: *t.Topic, Partitions: set.DefaultPartitions,
@@ -69,15 +70,19 @@ func (c *Call) metadataAnswer(in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 	out := kmsg.NewPtrMetadataResponse()
 	out.ClusterID, out.ControllerID = &c.ClusterID, int32(c.controllerID())
 	if in.IncludeClusterAuthorizedOperations {
-		out.AuthorizedOperations = opsCluster
+		out.AuthorizedOperations = c.clusterOperations()
 	}
 	for _, n := range c.nodes(c.Image) {
 		out.Brokers = append(out.Brokers, kmsg.MetadataResponseBroker{NodeID: int32(n.ID), Host: n.Host, Port: n.Port, Rack: nullable(n.Rack)})
 	}
 	if in.Topics == nil || in.Version == 0 && len(in.Topics) == 0 {
 		for t := range c.Image.TopicsByName() {
+			if !c.mayTopic(acl.Describe, t.Record.Name) {
+				continue
+			}
 			out.Topics = append(out.Topics, c.metadataTopic(in, t.Record))
-			if v, ok := viewRecord(c.Image, topicRef{name: ViewPrefix + t.Record.Name}); ok && c.HasVault != nil && c.HasVault(t.Record.Name) {
+			view := ViewPrefix + t.Record.Name
+			if v, ok := viewRecord(c.Image, topicRef{name: view}); ok && c.HasVault != nil && c.HasVault(t.Record.Name) && c.mayTopic(acl.Describe, view) {
 				out.Topics = append(out.Topics, c.metadataTopic(in, v))
 			}
 		}
@@ -97,6 +102,8 @@ func (c *Call) askedTopic(in *kmsg.MetadataRequest, t kmsg.MetadataRequestTopic)
 	}
 	rec, err := ref.find(c.Image)
 	switch {
+	case c.hidden(in, ref, err):
+		rec, err = nil, wire.ErrTopicAuthorizationFailed
 	case t.Topic == nil && in.Version < 12, t.Topic == nil && ref.id.IsZero():
 		err = wire.ErrInvalidRequest // by id only from version 12 on
 	case t.Topic != nil && err != nil && !validTopicName(ref.name):
@@ -106,7 +113,7 @@ func (c *Call) askedTopic(in *kmsg.MetadataRequest, t kmsg.MetadataRequestTopic)
 		return c.metadataTopic(in, rec)
 	}
 	to := kmsg.NewMetadataResponseTopic()
-	to.ErrorCode = int16(CodeOf(err))
+	to.ErrorCode = int16(CodeOf(err)) // of what is hidden, neither name nor id is told that wasn't asked by
 	to.Topic, to.TopicID = t.Topic, t.TopicID
 	if in.Version < 12 && to.Topic == nil {
 		to.Topic = new(string) // null isn't to be had before version 12
@@ -114,11 +121,27 @@ func (c *Call) askedTopic(in *kmsg.MetadataRequest, t kmsg.MetadataRequestTopic)
 	return to
 }
 
+// mayCreate reports whether the client may have a topic made by asking for it.
+func (c *Call) mayCreate(name string) bool {
+	return c.mayTopic(acl.Describe, name) && (c.mayCluster(acl.Create) || c.mayTopic(acl.Create, name))
+}
+
+// hidden reports whether the answer must be TOPIC_AUTHORIZATION_FAILED, whether or
+// not there is such a topic: without DESCRIBE, or where one would have been made.
+func (c *Call) hidden(in *kmsg.MetadataRequest, ref topicRef, notFound error) bool {
+	if c.Access == nil {
+		return false
+	}
+	makes := in.AllowAutoTopicCreation || in.Version < 4
+	missing := notFound != nil && !ref.useID && makes && c.Settings().AutoCreateTopics
+	return !c.mayRef(acl.Describe, ref) || missing && !c.mayCreate(ref.name)
+}
+
 func (c *Call) metadataTopic(in *kmsg.MetadataRequest, t *meta.TopicRecord) kmsg.MetadataResponseTopic {
 	to := kmsg.NewMetadataResponseTopic()
 	to.Topic, to.TopicID, to.IsInternal = &t.Name, t.ID, t.Internal
 	if in.IncludeTopicAuthorizedOperations {
-		to.AuthorizedOperations = opsTopic
+		to.AuthorizedOperations = c.operations(acl.Topic, t.Name, opsTopic)
 	}
 	to.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, t.Partitions)
 	for p := range c.Image.PartitionsOf(shownID(c.Image, t)) {

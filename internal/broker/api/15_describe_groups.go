@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/acl"
 	"tidemark/internal/core/group"
 )
 
@@ -39,7 +40,7 @@ func (c *Call) describeGroup(id string, req *kmsg.DescribeGroupsRequest) kmsg.De
 	}
 	out.State, out.ProtocolType, out.Protocol = d.State.String(), d.ProtocolType, d.Protocol
 	if req.IncludeAuthorizedOperations {
-		out.AuthorizedOperations = allGroupOperations
+		out.AuthorizedOperations = c.operations(acl.Group, id, allGroupOperations)
 	}
 	for _, m := range d.Members {
 		member := kmsg.NewDescribeGroupsResponseGroupMember()

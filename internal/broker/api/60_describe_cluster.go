@@ -33,7 +33,7 @@ func (c *Call) describeCluster(in *kmsg.DescribeClusterRequest) (kmsg.Response, 
 	out.ClusterID, out.ControllerID = c.ClusterID, int32(c.controllerID())
 	out.ClusterAuthorizedOperations = opsNotAsked
 	if in.IncludeClusterAuthorizedOperations {
-		out.ClusterAuthorizedOperations = opsCluster
+		out.ClusterAuthorizedOperations = c.clusterOperations()
 	}
 	for _, n := range c.nodes(c.Image) {
 		out.Brokers = append(out.Brokers, kmsg.DescribeClusterResponseBroker{NodeID: int32(n.ID), Host: n.Host, Port: n.Port, Rack: nullable(n.Rack)})

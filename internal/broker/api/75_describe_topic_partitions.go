@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/acl"
 	"tidemark/internal/wire"
 )
 
@@ -27,6 +28,9 @@ func (c *Call) describeTopicPartitions(in *kmsg.DescribeTopicPartitionsRequest) 
 	}
 	out := kmsg.NewPtrDescribeTopicPartitionsResponse()
 	for _, name := range c.describedNames(in) {
+		if len(in.Topics) == 0 && !c.mayTopic(acl.Describe, name) {
+			continue // of all topics, those that the client may see
+		}
 		from := int32(0)
 		if in.Cursor != nil && in.Cursor.Topic == name {
 			from = in.Cursor.Partition
@@ -69,10 +73,14 @@ func (c *Call) describedNames(in *kmsg.DescribeTopicPartitionsRequest) []string 
 func (c *Call) describedTopic(name string, from int32, limit int) (topic kmsg.DescribeTopicPartitionsResponseTopic, next int32) {
 	topic = kmsg.NewDescribeTopicPartitionsResponseTopic()
 	topic.Topic = &name
-	topic.AuthorizedOperations = opsTopic
+	topic.AuthorizedOperations = c.operations(acl.Topic, name, opsTopic)
 	rec, err := topicRef{name: name}.find(c.Image)
-	if err != nil {
-		if !validTopicName(name) {
+	mayDescribe := c.mayTopic(acl.Describe, name)
+	if err != nil || !mayDescribe {
+		switch {
+		case !mayDescribe:
+			err = wire.ErrTopicAuthorizationFailed
+		case !validTopicName(name):
 			err = wire.ErrInvalidTopic
 		}
 		topic.ErrorCode = int16(CodeOf(err))

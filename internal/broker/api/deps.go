@@ -37,11 +37,23 @@ type Deps struct {
 	// Verbs are this broker's parts of mirrors' verbs; nil: it takes none.
 	Verbs    Verbs
 	Operator Operator
+	// Access decides who may do what; nil: everything is open.
+	Access   *Access
+	Security Security
 	// HasVault reports whether the vault here keeps records of a topic, which then is
 	// listed as __vault.<topic> too; nil for no vault.
 	HasVault func(topic string) bool
 	// Metrics is told what was produced and fetched; nil for none.
 	Metrics Metrics
+	// SessionRules switches rules of fetch sessions off; only the simulator sets it.
+	SessionRules SessionRules
+}
+
+// SessionRules names rules that the simulator switches off to see that its checks
+// find it. The zero value has every rule on.
+type SessionRules struct {
+	// AnyEpoch (KIP-227): a session takes requests whatever epoch they name.
+	AnyEpoch bool
 }
 
 // Settings are the broker settings that handlers look at. The names in the

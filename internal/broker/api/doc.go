@@ -7,6 +7,9 @@
 // what they say into answers. A handler takes one metadata image per request
 // (R9) and keeps nothing between requests but fetch sessions.
 //
+// Where there is an authorizer, a rule for each API (rules_*.go) takes out of a
+// request what the client may not ask for, before its handler sees it.
+//
 // Each file opens with the behaviour and the versions; skipped.md lists what
 // is left out, per key. The table of handlers (table.go, and table_groups.go
 // for the group APIs) is explicit: an API that isn't in it isn't advertised,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/acl"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -30,7 +31,7 @@ func FuzzHandle(f *testing.F) {
 			return
 		}
 		w := newWorld(t)
-		w.server.Groups = agreeing{&fakeGroups{node: 1}}
+		w.server.Groups, w.server.Security = agreeing{&fakeGroups{node: 1}}, &fakeSecurity{}
 		w.topic("t", topicOptions{partitions: 2})
 		w.part("t", 0).fill(2, 10).advance(2)
 		// A long poll ends at once: the fuzzer has no time for it.
@@ -41,6 +42,17 @@ func FuzzHandle(f *testing.F) {
 		_, _ = w.send(ctx, req, in)
 		if n := w.part("t", 0).release.get(); n != 0 {
 			t.Errorf("%d chunks never released", n)
+		}
+		// With an authorizer and no ACL, whatever is asked, nothing is read, written or changed.
+		g := newWorld(t).guarded()
+		fake := &fakeSecurity{}
+		g.server.Groups, g.server.Security = agreeing{&fakeGroups{node: 1}}, fake
+		g.topic("t", topicOptions{partitions: 2})
+		g.part("t", 0).fill(2, 10).advance(2)
+		_, _ = g.send(ctx, &wire.Request{Key: api.Key, Version: version, Body: body, Listener: "PLAINTEXT", Principal: acl.Anonymous}, wire.NewRequest(wire.Key(key)))
+		p := g.part("t", 0)
+		if f := &g.topics; p.reads+len(p.appended)+len(f.created)+len(f.deleted)+len(f.added)+len(f.altered)+len(fake.add)+len(fake.remove)+len(fake.set)+len(fake.deleted) > 0 {
+			t.Errorf("%s reached its handler: %+v, %+v", api.Name, g.topics, fake)
 		}
 	})
 }
@@ -61,7 +73,7 @@ func (agreeing) DeleteOffsets(_ context.Context, ev group.DeleteOffsets) group.C
 }
 
 // served are all APIs.
-func served() []entry { return slices.Concat(coreAPIs(), groupAPIs(), ownAPIs()) }
+func served() []entry { return slices.Concat(coreAPIs(), groupAPIs(), securityAPIs(), ownAPIs()) }
 
 func isServed(key wire.Key) bool {
 	return slices.ContainsFunc(served(), func(e entry) bool { return e.key == key })
@@ -81,6 +93,8 @@ func kmsgBody(key wire.Key, version int16) []byte {
 		in = &wire.LineageRequest{Topics: []wire.LineageRequestTopic{{ID: topicIDOf("t"), Partitions: []int32{0, 1}}}}
 	case wire.KeyWakeFetch:
 		in = &wire.WakeFetchRequest{SessionID: 1, SessionEpoch: 1}
+	case wire.KeyDescribeScramKeys:
+		in = &wire.ScramKeysRequest{AfterUser: "a"}
 	case wire.KeyMirrorVerb:
 		in = &wire.MirrorVerbRequest{Verb: "fence", Body: []byte("{}")}
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -18,6 +19,8 @@ type Server struct {
 	byKey map[wire.Key]entry
 	keys  []entry // in the order of keys: what ApiVersions says
 	own   []entry // what it says beside them to our own clients
+	// rules say who may ask what, where there is an authorizer.
+	rules map[wire.Key]rule
 
 	sessions *sessionCache
 	// draining is closed when the server shuts down: requests that only wait end.
@@ -31,9 +34,9 @@ var ErrClose = errors.New("close the connection")
 
 // NewServer makes the server of all registered APIs.
 func NewServer(d Deps) *Server {
-	s := &Server{Deps: d, byKey: make(map[wire.Key]entry),
+	s := &Server{Deps: d, byKey: make(map[wire.Key]entry), rules: accessRules(),
 		sessions: newSessionCache(d.Settings), draining: make(chan struct{})}
-	for _, e := range append(coreAPIs(), groupAPIs()...) {
+	for _, e := range slices.Concat(coreAPIs(), groupAPIs(), securityAPIs()) {
 		s.byKey[e.key] = e
 	}
 	s.own = ownAPIs()
@@ -76,6 +79,8 @@ type entry struct {
 	// encode answers the request completely; for the APIs whose answer isn't a
 	// plain message.
 	encode func(c *Call, in kmsg.Request) (*wire.Response, error)
+	// handle gives the answer's message; nil for the APIs whose answer isn't a plain one.
+	handle func(c *Call, in kmsg.Request) (kmsg.Response, error)
 }
 
 // on makes a row for a handler that answers with a message. f gets the decoded
@@ -83,12 +88,15 @@ type entry struct {
 // kept. An answer of nil means that there is none; an error (wrap ErrClose
 // with the reason) closes the connection.
 func on[In kmsg.Request](key wire.Key, f func(c *Call, in In) (kmsg.Response, error)) entry {
-	return entry{key: key, encode: func(c *Call, in kmsg.Request) (*wire.Response, error) {
+	handle := func(c *Call, in kmsg.Request) (kmsg.Response, error) {
 		msg, ok := in.(In)
 		if !ok {
 			return nil, fmt.Errorf("%w: %s decoded as %T", ErrClose, key, in)
 		}
-		out, err := f(c, msg)
+		return f(c, msg)
+	}
+	return entry{key: key, handle: handle, encode: func(c *Call, in kmsg.Request) (*wire.Response, error) {
+		out, err := handle(c, in)
 		if err != nil || out == nil {
 			return nil, err
 		}
@@ -109,5 +117,9 @@ func (s *Server) Handle(ctx context.Context, req *wire.Request) (*wire.Response,
 	if err != nil {
 		return nil, err
 	}
-	return e.encode(&Call{Server: s, Ctx: ctx, Req: req, Image: s.Image()}, msg)
+	call := &Call{Server: s, Ctx: ctx, Req: req, Image: s.Image()}
+	if s.Access != nil {
+		return s.guarded(call, e, msg)
+	}
+	return e.encode(call, msg)
 }

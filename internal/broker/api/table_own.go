@@ -8,6 +8,7 @@ func ownAPIs() []entry {
 	return []entry{
 		on(wire.KeyDescribeLineage, (*Call).describeLineage),
 		on(wire.KeyMirrorVerb, (*Call).mirrorVerb),
+		on(wire.KeyDescribeScramKeys, (*Call).describeScramKeys),
 		on(wire.KeyWakeFetch, (*Call).wakeFetch),
 	}
 }
