@@ -20,6 +20,10 @@ var settingFields = map[string]func(to, from *config.Mirror){
 	"mirror.group.sync.ms":              func(to, from *config.Mirror) { to.GroupSyncMs = from.GroupSyncMs },
 	"mirror.config.sync.ms":             func(to, from *config.Mirror) { to.ConfigSyncMs = from.ConfigSyncMs },
 	"mirror.config.exclude":             func(to, from *config.Mirror) { to.ConfigExclude = from.ConfigExclude },
+	"mirror.acl.sync.ms":                func(to, from *config.Mirror) { to.ACLSyncMs = from.ACLSyncMs },
+	"mirror.acl.include":                func(to, from *config.Mirror) { to.ACLInclude = from.ACLInclude },
+	"mirror.acl.exclude":                func(to, from *config.Mirror) { to.ACLExclude = from.ACLExclude },
+	"mirror.scram.sync.ms":              func(to, from *config.Mirror) { to.ScramSyncMs = from.ScramSyncMs },
 	"mirror.throttle.bytes.per.second":  func(to, from *config.Mirror) { to.ThrottleBytesPerSec = from.ThrottleBytesPerSec },
 	"mirror.fetch.max.bytes":            func(to, from *config.Mirror) { to.FetchMaxBytes = from.FetchMaxBytes },
 	"mirror.partition.fetch.bytes":      func(to, from *config.Mirror) { to.PartitionFetchBytes = from.PartitionFetchBytes },
@@ -52,6 +56,9 @@ func settingsOf(node config.Mirror, own map[string]string) (*config.Mirror, erro
 	}
 	for key := range own {
 		settingFields[key](&out, &resolved.Mirror)
+	}
+	if _, err := newACLFilter(out.ACLInclude, out.ACLExclude); err != nil {
+		return &node, err
 	}
 	return &out, nil
 }

@@ -91,12 +91,14 @@ type Description struct {
 	StartID string       `json:"startId"`
 }
 
-// SyncHealth is the health of one kind of sync: metadata, configs, groups, or the fetcher of one source broker.
+// SyncHealth is the health of one kind of sync: metadata, configs, groups, acls, scram, or the fetcher of one source broker.
 type SyncHealth struct {
 	Name        string       `json:"name"`
 	LastSuccess types.Millis `json:"lastSuccess"` // 0: never
 	AgeMs       int64        `json:"ageMs"`       // since the last success; -1: never
 	Error       string       `json:"error,omitempty"`
+	// Detail says what the last round found, where there is something to say.
+	Detail string `json:"detail,omitempty"`
 }
 
 // GroupSync is one group's mirrored offset of one partition.
