@@ -59,9 +59,10 @@ chaos: $(FAULTS) ## a cluster killed, cut off and robbed of its disks under load
 	  TIDEMARK_KAFKA_LIBS=$(if $(JAVA),$(CURDIR)/.cache/kafka/libs) \
 	  $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaos/
 
-chaos-mirror: $(FAULTS) ## mirrored clusters that change sides again and again while they are harmed, for T; SEED repeats rounds and faults
-	TIDEMARK_BIN=$(CURDIR)/$(FAULTS) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) \
-	  $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaosmirror/
+chaos-mirror: $(FAULTS) ## mirrored clusters that change sides again and again while they are harmed, for T; SEED repeats rounds and faults, JAVA=1 adds Java's producers, KAFKA=1 has Apache Kafka as the first source (both after make kafka)
+	TIDEMARK_BIN=$(CURDIR)/$(FAULTS) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) TIDEMARK_CHAOS_JAVA=$(JAVA) TIDEMARK_CHAOS_KAFKA=$(KAFKA) \
+	  TIDEMARK_KAFKA_LIBS=$(if $(JAVA)$(KAFKA),$(CURDIR)/.cache/kafka/libs) \
+	  $(GO) test -tags 'chaos$(if $(KAFKA), kafka)' -count=1 -v -timeout 3h ./test/chaosmirror/
 
 fmt-check:
 	@out=$$(gofmt -l cmd internal test); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
@@ -70,6 +71,7 @@ vet:
 	$(GO) vet ./...
 	$(GO) vet -tags kafka ./test/kafka/... ./test/perf/...
 	$(GO) vet -tags chaos ./test/chaos/... ./test/chaosmirror/
+	$(GO) vet -tags 'chaos kafka' ./test/chaosmirror/
 	$(GO) vet -tags faults ./internal/cli
 
 lint: ## staticcheck, pinned in tools/go.mod
