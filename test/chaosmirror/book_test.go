@@ -37,7 +37,6 @@ func newBook(clusters []*cluster) *book {
 	copies := map[string]int{}
 	for _, c := range clusters {
 		copies[c.name] = min(2, len(c.nodes))
-		b.outcomes[c.name] = map[string]int{}
 	}
 	b.judge = history.NewMirrored(copies)
 	return b
@@ -55,15 +54,22 @@ func idOf(value []byte) string {
 func (b *book) writing(cluster, timeline string, tp types.TopicPartition, value string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.outcomes[cluster]["sent"]++
+	b.count(cluster, "sent")
 	return b.judge.Writing(history.Write{Cluster: cluster, Timeline: timeline, Partition: tp, Value: idOf([]byte(value))})
+}
+
+func (b *book) count(cluster, outcome string) {
+	if b.outcomes[cluster] == nil {
+		b.outcomes[cluster] = map[string]int{}
+	}
+	b.outcomes[cluster][outcome]++
 }
 
 func (b *book) acked(cluster string, write int, offset int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.clock++
-	b.outcomes[cluster]["acknowledged"]++
+	b.count(cluster, "acknowledged")
 	b.judge.Acked(write, types.Offset(offset), b.clock)
 }
 
@@ -91,15 +97,10 @@ func (b *book) ackedOn(cluster string) int {
 // it has before and after the reading. An error says that it isn't to be had now.
 func (b *book) view(ctx context.Context, c *cluster, tp types.TopicPartition, from types.Offset) (history.View, error) {
 	v := history.View{Cluster: c.name, Partition: tp, Began: b.tick()}
-	before, err := c.look(ctx)
-	if err != nil {
+	var err error
+	if v.Lineage, err = c.lineageOf(ctx, tp); err != nil {
 		return v, err
 	}
-	rec := before.partitions[tp]
-	if rec == nil {
-		return v, fmt.Errorf("%s has no %s", c.name, tp)
-	}
-	v.Lineage = lineage(rec)
 	var scratch batch.Scratch
 	v.From, v.End, err = compare.Read(ctx, c.side, tp, from, func(raw []byte) error {
 		one, err := history.NewBatch(raw, &scratch, idOf)
@@ -109,11 +110,11 @@ func (b *book) view(ctx context.Context, c *cluster, tp types.TopicPartition, fr
 	if err != nil {
 		return v, err
 	}
-	after, err := c.look(ctx)
+	after, err := c.lineageOf(ctx, tp)
 	if err != nil {
 		return v, err
 	}
-	if now := after.partitions[tp]; now == nil || !slices.Equal(lineage(now), v.Lineage) {
+	if !slices.Equal(after, v.Lineage) {
 		return v, fmt.Errorf("%s: the timelines of %s changed while it was read", c.name, tp)
 	}
 	if n := len(v.Batches); n > 0 && v.Batches[0].Base < v.From {

@@ -38,6 +38,9 @@ func TestChaosMirror(t *testing.T) {
 	defer cancel()
 	var harm sync.WaitGroup
 	harm.Go(func() { w.n.run(until) })
+	if w.k != nil {
+		w.leaveKafka()
+	}
 	p, s := w.a, w.b
 	for n := 1; until.Err() == nil && !t.Failed(); n++ {
 		w.changeSides(n, p, s)

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -116,6 +118,13 @@ func (c *cluster) ask(ctx context.Context, limit time.Duration, f func(context.C
 type records struct {
 	revision   meta.Revision
 	partitions map[types.TopicPartition]*meta.PartitionRecord
+	brokers    map[types.BrokerID]types.BrokerEpoch // those that are registered
+}
+
+// isLed reports whether a partition's leader leads in its present registration (R10).
+func (r *records) isLed(rec *meta.PartitionRecord) bool {
+	epoch, registered := r.brokers[rec.Leader]
+	return registered && epoch == rec.LeaderBrokerEpoch
 }
 
 // look reads the metadata at every node that answers, and takes the newest.
@@ -147,18 +156,26 @@ func parseRecords(raw []byte) (records, error) {
 	var d struct {
 		Revision meta.Revision `json:"revision"`
 		Entries  []struct {
-			Key    string          `json:"key"`
-			Record json.RawMessage `json:"record"`
+			Key     string          `json:"key"`
+			Created meta.Revision   `json:"created"`
+			Record  json.RawMessage `json:"record"`
 		} `json:"entries"`
 	}
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return records{}, err
 	}
+	r := records{revision: d.Revision, partitions: map[types.TopicPartition]*meta.PartitionRecord{}, brokers: map[types.BrokerID]types.BrokerEpoch{}}
 	at := map[string]json.RawMessage{}
 	for _, e := range d.Entries {
 		at[e.Key] = e.Record
+		if id, ok := strings.CutPrefix(e.Key, "brokers/"); ok {
+			n, err := strconv.ParseInt(id, 10, 32)
+			if err != nil {
+				return r, err
+			}
+			r.brokers[types.BrokerID(n)] = types.BrokerEpoch(e.Created)
+		}
 	}
-	r := records{revision: d.Revision, partitions: map[types.TopicPartition]*meta.PartitionRecord{}}
 	for topic, n := range partitionsOf {
 		var name meta.NameRecord
 		if raw := at["names/"+topic]; raw == nil {
@@ -235,11 +252,10 @@ func (c *cluster) whole() error {
 	}
 	orphans := kadm.TopicsSet{}
 	for tp, rec := range r.partitions {
-		leaderless := rec.Leader < 0 || c.sleeping(int(rec.Leader)) // the last in sync may be the one that sleeps
-		if leaderless {
+		if !r.isLed(rec) {
 			orphans.Add(tp.Topic, tp.Partition)
 		}
-		if leaderless || len(rec.ISR) < len(c.awake()) {
+		if !r.isLed(rec) || len(rec.ISR) < len(c.awake()) {
 			lacks = fmt.Errorf("%s: %s: leader %d, in sync %v, eligible %v, epoch %d, %s", c.name, tp, rec.Leader, rec.ISRIDs(), rec.ELRIDs(), rec.LeaderEpoch, mirrorText(rec))
 		}
 	}

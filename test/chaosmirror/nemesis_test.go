@@ -254,7 +254,7 @@ func powerLoss(n *nemesis, ctx context.Context, s step) {
 	w := n.w
 	w.whole("before a power loss", w.clusters()...)
 	for i, c := range []*cluster{w.a, w.b} {
-		victim := c.nodes[int(s.x>>i)%len(c.nodes)]
+		victim := c.nodes[(s.x>>i)%uint64(len(c.nodes))]
 		if c.sleeping(victim.ID) || !c.aligned(ctx) {
 			w.saw("power losses that had to be left out", 1)
 			continue

@@ -54,7 +54,7 @@ func (w *world) changeSides(number int, p, s *cluster) {
 	}
 	pause(w.t.Context(), r.load)
 	if r.chain {
-		w.failOver(w.c)
+		w.failOver(w.c, mirrorName)
 		w.writers[w.c] = w.write(w.c)
 	}
 	w.fallBehind(r, p, s)
@@ -64,7 +64,7 @@ func (w *world) changeSides(number int, p, s *cluster) {
 	if r.switches {
 		clean = w.switchOver(p, s)
 	} else {
-		w.failOver(s)
+		w.failOver(s, mirrorName)
 	}
 	w.writers[s] = w.write(s)
 	pause(w.t.Context(), r.fork)

@@ -25,8 +25,8 @@ const (
 	callTimeout = 5 * time.Second
 	// verbTimeout bounds one request of a verb: longer than the product's own patience.
 	verbTimeout = 75 * time.Second
-	// mirrorName is the mirror's on every cluster.
-	mirrorName = "m"
+	// mirrorName is the mirror's on every cluster, firstMirror that of Apache Kafka on A.
+	mirrorName, firstMirror = "m", "k"
 )
 
 // partitionsOf says how many partitions each topic has.
@@ -50,6 +50,8 @@ type chosen struct {
 	runFor  time.Duration
 	proxies bool
 	calm    bool // no faults: the rounds alone
+	java    bool // Java's producers write too
+	kafka   bool // the first source is Apache Kafka
 }
 
 func choose(t *testing.T) chosen {
@@ -71,6 +73,10 @@ func choose(t *testing.T) chosen {
 	}
 	c.proxies = os.Getenv("TIDEMARK_CHAOS_NET") == "proxies"
 	c.calm = os.Getenv("TIDEMARK_CHAOS_ONLY") == "none"
+	c.java, c.kafka = os.Getenv("TIDEMARK_CHAOS_JAVA") != "", os.Getenv("TIDEMARK_CHAOS_KAFKA") != ""
+	if (c.java || c.kafka) && os.Getenv("TIDEMARK_KAFKA_LIBS") == "" {
+		t.Fatal("TIDEMARK_KAFKA_LIBS names no folder with Apache Kafka's jars: run `make kafka`")
+	}
 	if os.Getenv("TIDEMARK_BIN") == "" {
 		t.Fatal("TIDEMARK_BIN names no binary: run `make chaos-mirror`")
 	}

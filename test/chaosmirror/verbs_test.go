@@ -46,7 +46,7 @@ func (w *world) keepTrying(what string, f func() error) {
 }
 
 // failOver promotes a cluster's mirror until every partition is writable.
-func (w *world) failOver(s *cluster) {
+func (w *world) failOver(s *cluster, mirrorName string) {
 	w.keepTrying("failover of "+s.name, func() error {
 		var st mirror.Status
 		err := s.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) (err error) {
@@ -102,7 +102,7 @@ func (w *world) switchOver(p, s *cluster) (clean bool) {
 	if w.r.IntN(2) == 0 {
 		w.reopen(p)
 	}
-	w.failOver(s)
+	w.failOver(s, mirrorName)
 	return false
 }
 

@@ -4,16 +4,20 @@ package chaosmirror_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/console"
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/links"
 	"tidemark/test/chaos/nodes"
 )
 
@@ -23,9 +27,14 @@ type world struct {
 	chosen  chosen
 	began   time.Time
 	a, b, c *cluster
-	n       *nemesis
-	book    *book
-	r       *rand.Rand // the operator's
+	k       *cluster // Apache Kafka, the first source; nil: A is
+	java    *jvm     // nil: without Java's producers
+	// harmKafka harms the first source until its context ends, killKafka ends it.
+	harmKafka func(context.Context)
+	killKafka func()
+	n         *nemesis
+	book      *book
+	r         *rand.Rand // the operator's
 
 	generations int
 	writers     map[*cluster]*generation
@@ -60,10 +69,17 @@ const places = 7
 func startWorld(t *testing.T, dir string, c chosen) *world {
 	t.Helper()
 	w := &world{t: t, chosen: c, began: time.Now(), r: rand.New(rand.NewPCG(c.seed, 0x6f70657261746f72)), writers: map[*cluster]*generation{}, seen: map[string]int{}}
-	net := nodes.Network(t, places, c.proxies)
+	count := places
+	if c.kafka {
+		count += kafkaBrokers
+	}
+	net := nodes.Network(t, count, c.proxies)
+	if c.kafka && !net.CanCutOther() {
+		t.Fatal("Apache Kafka can't be the first source without network namespaces")
+	}
 	var all []*cluster
 	for _, s := range shapes {
-		cl := &cluster{t: t, name: s.name, net: net, asleep: map[int]bool{}, log: w.log}
+		cl := w.newCluster(s.name, net)
 		for id := s.first; id < s.first+s.count; id++ {
 			join := ""
 			if id > s.first {
@@ -96,14 +112,29 @@ func startWorld(t *testing.T, dir string, c chosen) *world {
 	for _, cl := range all {
 		cl.connect()
 	}
-	w.createTopics()
-	w.createMirror(w.a, w.b)
-	w.createMirror(w.b, w.a)
-	w.createMirror(w.c, w.b)
-	w.startMirror(w.b)
-	w.startMirror(w.c)
+	if c.java {
+		w.startJava(net)
+	}
+	w.createMirror(w.a, mirrorName, w.b)
+	w.createMirror(w.b, mirrorName, w.a)
+	w.createMirror(w.c, mirrorName, w.b)
+	if c.kafka {
+		w.startKafka(net)
+		w.createTopics(w.k)
+		w.createMirror(w.a, firstMirror, w.k)
+		w.startMirror(w.a, firstMirror)
+		w.rootsOf(w.k, w.a)
+	} else {
+		w.createTopics(w.a)
+	}
+	w.startMirror(w.b, mirrorName)
+	w.startMirror(w.c, mirrorName)
 	w.log("all nodes are ready, B mirrors A, C mirrors B")
 	return w
+}
+
+func (w *world) newCluster(name string, net links.Network) *cluster {
+	return &cluster{t: w.t, name: name, net: net, asleep: map[int]bool{}, log: w.log}
 }
 
 // within is eventually for goroutines other than the test's own.
@@ -119,14 +150,17 @@ func (w *world) within(limit time.Duration, what string, f func() error) bool {
 	return true
 }
 
-func (w *world) createTopics() {
+func (w *world) createTopics(on *cluster) {
 	for topic, n := range partitionsOf {
 		eventually(w.t, healLimit, "topic "+topic+" is made", func() error {
 			ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
 			defer cancel()
-			r, err := w.a.adm.CreateTopic(ctx, n, int16(len(w.a.nodes)), nil, topic)
+			r, err := on.adm.CreateTopic(ctx, n, 3, nil, topic)
 			if err == nil {
 				err = r.Err
+			}
+			if errors.Is(err, kerr.TopicAlreadyExists) { // by an attempt that was not answered
+				return nil
 			}
 			return err
 		})
@@ -134,22 +168,22 @@ func (w *world) createTopics() {
 }
 
 // createMirror makes, and doesn't start, the mirror of a cluster on another one.
-func (w *world) createMirror(on, of *cluster) {
+func (w *world) createMirror(on *cluster, name string, of *cluster) {
 	eventually(w.t, healLimit, "the mirror of "+of.name+" on "+on.name+" is made", func() error {
 		return on.ask(w.t.Context(), callTimeout, func(ctx context.Context, cl *console.Client) error {
-			if _, err := cl.Status(ctx, mirrorName); err == nil {
+			if _, err := cl.Status(ctx, name); err == nil {
 				return nil
 			}
-			_, err := cl.Create(ctx, mirror.Spec{Name: mirrorName, Bootstrap: of.seeds})
+			_, err := cl.Create(ctx, mirror.Spec{Name: name, Bootstrap: of.seeds})
 			return err
 		})
 	})
 }
 
-func (w *world) startMirror(on *cluster) {
+func (w *world) startMirror(on *cluster, name string) {
 	eventually(w.t, healLimit, "the mirror on "+on.name+" is started", func() error {
 		return on.ask(w.t.Context(), callTimeout, func(ctx context.Context, cl *console.Client) error {
-			_, err := cl.Verb(ctx, mirrorName, "start")
+			_, err := cl.Verb(ctx, name, "start")
 			return err
 		})
 	})

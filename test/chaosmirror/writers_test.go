@@ -28,6 +28,7 @@ const (
 // generation is the writers of one cluster while its partitions are on the same
 // timelines. Values name it, so that each is written once in the whole run.
 type generation struct {
+	w    *world
 	c    *cluster
 	name string
 	// timelines says on which timeline each partition is written.
@@ -40,16 +41,21 @@ type generation struct {
 
 // write starts a generation on the partitions of a cluster that clients may write now.
 func (w *world) write(c *cluster) *generation {
-	r, err := c.look(w.t.Context())
-	if err != nil {
-		w.t.Errorf("nobody writes to %s: %v", c.name, err)
-		return nil
-	}
 	w.generations++
-	g := &generation{c: c, name: fmt.Sprintf("%s%d", c.name, w.generations), timelines: map[types.TopicPartition]string{}}
-	for tp, rec := range r.partitions {
-		if n := len(rec.Timelines); rec.Writable && n > 0 {
-			g.timelines[tp] = rec.Timelines[n-1].ID
+	g := &generation{w: w, c: c, name: fmt.Sprintf("%s%d", c.name, w.generations), timelines: map[types.TopicPartition]string{}}
+	for tp, l := range c.roots {
+		g.timelines[tp] = l[0].ID
+	}
+	if c.roots == nil {
+		r, err := c.look(w.t.Context())
+		if err != nil {
+			w.t.Errorf("nobody writes to %s: %v", c.name, err)
+			return nil
+		}
+		for tp, rec := range r.partitions {
+			if n := len(rec.Timelines); rec.Writable && n > 0 {
+				g.timelines[tp] = rec.Timelines[n-1].ID
+			}
 		}
 	}
 	if len(g.timelines) == 0 {
@@ -62,6 +68,9 @@ func (w *world) write(c *cluster) *generation {
 	w.log("writers %s on %d partitions of %s", g.name, len(g.timelines), c.name)
 	for i := range 2 {
 		g.run(w, stop, fmt.Sprintf("%s.%d", g.name, i))
+	}
+	if w.java != nil {
+		w.java.begin(g)
 	}
 	return g
 }
@@ -77,7 +86,7 @@ func (g *generation) run(w *world, stop context.Context, name string) {
 	g.done.Go(func() {
 		defer cl.Close()
 		r := rand.New(rand.NewPCG(w.chosen.seed, uint64(crc32.ChecksumIEEE([]byte(name)))))
-		list := slices.SortedFunc(maps.Keys(g.timelines), func(a, b types.TopicPartition) int { return strings.Compare(a.String(), b.String()) })
+		list := slices.SortedFunc(maps.Keys(g.timelines), byName)
 		outstanding := make(chan struct{}, outstandingMax)
 		tick := time.NewTicker(sendEvery)
 		defer tick.Stop()
@@ -116,6 +125,9 @@ func (g *generation) stop(patience time.Duration) {
 	g.halt()
 	timer := time.AfterFunc(patience, g.giveUp)
 	defer timer.Stop()
+	if g.w.java != nil {
+		g.w.java.end(g, patience)
+	}
 	g.done.Wait()
 	g.giveUp()
 }

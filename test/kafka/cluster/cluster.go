@@ -49,10 +49,38 @@ type Options struct {
 	FormatArgs []string
 	// Ports, if set, are the brokers' client ports; else free ones are chosen.
 	Ports []int
+	// Advertised, if set, are the ports that clients are told in place of the brokers' own: something stands between them.
+	Advertised []int
+	// At, if set, says where each broker runs; else everything is on loopback. It goes with Combined.
+	At func(id int) Place
 	// Combined makes every broker a controller as well, as small clusters are run; else several brokers have a controller apart.
 	Combined bool
 	// JVM replaces the brokers' JVM options, which are those of a small and quickly started process.
 	JVM []string
+}
+
+// Place is an address of a node's own, with a way to start processes there and to connect to it.
+type Place struct {
+	Host  string
+	Start func(*exec.Cmd) error
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// at gives a node's place.
+func (c *Cluster) at(id int) Place {
+	if c.opts.At != nil {
+		return c.opts.At(id)
+	}
+	var d net.Dialer
+	return Place{Host: "127.0.0.1", Start: (*exec.Cmd).Start, Dial: d.DialContext}
+}
+
+// told is the host name that clients are told of a broker.
+func (c *Cluster) told(id int) string {
+	if c.opts.At != nil {
+		return c.at(id).Host
+	}
+	return c.opts.Host
 }
 
 // Cluster is a running Apache Kafka.
@@ -66,14 +94,16 @@ type Cluster struct {
 
 // Node is one JVM.
 type Node struct {
-	ID      int
-	Port    int
-	dir     string
-	props   string
-	mu      sync.Mutex
-	cmd     *exec.Cmd
-	done    chan struct{}
-	logFile string
+	ID   int
+	Port int
+	// Internal is the port of the listener between brokers, which is open and tells of itself alone.
+	Internal int
+	dir      string
+	props    string
+	mu       sync.Mutex
+	cmd      *exec.Cmd
+	done     chan struct{}
+	logFile  string
 }
 
 // Libs gives the folder of Kafka's jars.
@@ -171,7 +201,7 @@ func (c *Cluster) newNode(id, port int, controllers []int) *Node {
 		if voter == id {
 			own = port
 		}
-		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", voter, port))
+		voters = append(voters, fmt.Sprintf("%d@%s:%d", voter, c.at(voter).Host, port))
 	}
 	props := map[string]string{
 		"node.id":                        fmt.Sprint(id),
@@ -187,17 +217,22 @@ func (c *Cluster) newNode(id, port int, controllers []int) *Node {
 		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500",
 		"controller.quorum.voters": strings.Join(voters, ","),
 	}
+	host := c.at(id).Host
 	var roles, listeners []string
 	if id != controllerID {
-		internal := FreePort(c.tb)
+		n.Internal = FreePort(c.tb)
 		roles = append(roles, "broker")
-		listeners = append(listeners, fmt.Sprintf("CLIENT://127.0.0.1:%d", port), fmt.Sprintf("INTERNAL://127.0.0.1:%d", internal))
-		props["advertised.listeners"] = fmt.Sprintf("CLIENT://%s:%d,INTERNAL://127.0.0.1:%d", c.opts.Host, port, internal)
+		listeners = append(listeners, fmt.Sprintf("CLIENT://%s:%d", host, port), fmt.Sprintf("INTERNAL://%s:%d", host, n.Internal))
+		told := port
+		if id <= len(c.opts.Advertised) {
+			told = c.opts.Advertised[id-1]
+		}
+		props["advertised.listeners"] = fmt.Sprintf("CLIENT://%s:%d,INTERNAL://%s:%d", c.told(id), told, host, n.Internal)
 		props["inter.broker.listener.name"] = "INTERNAL"
 	}
 	if controller {
 		roles = append(roles, "controller")
-		listeners = append(listeners, fmt.Sprintf("CONTROLLER://127.0.0.1:%d", own))
+		listeners = append(listeners, fmt.Sprintf("CONTROLLER://%s:%d", host, own))
 	}
 	props["process.roles"], props["listeners"] = strings.Join(roles, ","), strings.Join(listeners, ",")
 	for k, v := range c.opts.Props {
@@ -228,6 +263,12 @@ func (c *Cluster) format(n *Node) error {
 
 func (n *Node) propsFile() string { return filepath.Join(n.dir, "server.properties") }
 
+// Java gives the command that runs a class of Kafka's jars, or of ours, in a small JVM.
+func Java(ctx context.Context, tb testing.TB, class string, args ...string) *exec.Cmd {
+	tb.Helper()
+	return javaCommand(ctx, tb, class, args...)
+}
+
 // javaCommand runs a class of Kafka's jars in a small JVM.
 func javaCommand(ctx context.Context, tb testing.TB, class string, args ...string) *exec.Cmd {
 	return jvm(ctx, tb, []string{"-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}, class, args...)
@@ -257,7 +298,7 @@ func (c *Cluster) start(n *Node) error {
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := c.at(n.ID).Start(cmd); err != nil {
 		return err
 	}
 	done := make(chan struct{})
@@ -266,10 +307,10 @@ func (c *Cluster) start(n *Node) error {
 	if n.ID == controllerID {
 		return nil
 	}
-	return waitListening(n, done)
+	return waitListening(c.at(n.ID), n, done)
 }
 
-func waitListening(n *Node, done chan struct{}) error {
+func waitListening(at Place, n *Node, done chan struct{}) error {
 	deadline := time.NewTimer(startWait)
 	defer deadline.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -282,7 +323,9 @@ func waitListening(n *Node, done chan struct{}) error {
 		case <-deadline.C:
 			return fmt.Errorf("node %d doesn't listen after %s", n.ID, startWait)
 		case <-tick.C:
-			conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", n.Port), time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			conn, err := at.Dial(ctx, "tcp", fmt.Sprintf("%s:%d", at.Host, n.Port))
+			cancel()
 			if err == nil {
 				return conn.Close()
 			}
@@ -311,7 +354,7 @@ func (c *Cluster) Bootstrap() string {
 	var addrs []string
 	for _, n := range c.nodes {
 		if n.ID != controllerID {
-			addrs = append(addrs, fmt.Sprintf("%s:%d", c.opts.Host, n.Port))
+			addrs = append(addrs, fmt.Sprintf("%s:%d", c.told(n.ID), n.Port))
 		}
 	}
 	return strings.Join(addrs, ",")
