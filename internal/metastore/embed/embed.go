@@ -192,7 +192,8 @@ func (s *Server) own() *etcd.Store {
 
 // awaitReady waits until the member takes part in the quorum.
 func (s *Server) awaitReady(ctx context.Context, e *embed.Etcd) error {
-	tell := time.NewTicker(quorumTell)
+	wait := quorumTell
+	tell := time.NewTimer(wait)
 	defer tell.Stop()
 	for {
 		select {
@@ -205,14 +206,19 @@ func (s *Server) awaitReady(ctx context.Context, e *embed.Etcd) error {
 		case <-tell.C:
 			s.o.Logger.Warn("metadata: waiting for a quorum of its members; start the others, or, if they are lost for good, "+
 				"make this one the only member (tidemark cluster reset)", "members", s.otherPeers(e))
+			wait = min(2*wait, quorumTellMax)
+			tell.Reset(wait)
 		case <-ctx.Done():
 			return fmt.Errorf("metadata folder %s: etcd was not ready in time (other members: %v): %w", s.o.Dir, s.otherPeers(e), ctx.Err())
 		}
 	}
 }
 
-// quorumTell is how often a member that waits for a quorum says so.
-const quorumTell = 5 * time.Second
+// A member that waits for a quorum says so after quorumTell, and then less and less often.
+const (
+	quorumTell    = 5 * time.Second
+	quorumTellMax = 5 * time.Minute
+)
 
 // otherPeers lists where the other members are, as far as this one knows.
 func (s *Server) otherPeers(e *embed.Etcd) []string {
