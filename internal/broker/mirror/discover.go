@@ -254,13 +254,26 @@ func (r *run) isEarlier(image *meta.Image, id types.TopicID) bool {
 	return false
 }
 
-// states are the mirror parts of n new partitions.
-func (r *run) states(n int) []meta.MirrorState {
-	states := make([]meta.MirrorState, n)
-	for i := range states {
-		states[i] = *core.NewMirrored(r.name, r.record.Load().StartID)
+// errNotRunning says that a mirror was paused, failed over or started anew while
+// something was to be made for it.
+var errNotRunning = errors.New("the mirror doesn't run any more")
+
+// whileRunning makes plans for n new partitions, whose mirror parts make is given.
+// They hold only while the mirror runs in this start.
+//
+// Invariant I-260 (R23, R25): nothing is made for a mirror that was failed over: it
+// would be promoted at once, empty, on a history of its own.
+func (r *run) whileRunning(image *meta.Image, n int, make func([]meta.MirrorState) ([]meta.Plan, error)) ([]meta.Plan, error) {
+	e, ok := image.Mirror(r.name)
+	if !ok || e.Record.Want != meta.WantRunning {
+		return nil, errNotRunning
 	}
-	return states
+	states := slices.Repeat([]meta.MirrorState{*core.NewMirrored(r.name, e.Record.StartID)}, n)
+	plans, err := make(states)
+	for i := range plans {
+		plans[i].If = append(slices.Clip(plans[i].If), meta.ModRevisionIs(image.Keys().Mirror(r.name), e.ModRevision))
+	}
+	return plans, err
 }
 
 func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicConfigs) error {
@@ -274,10 +287,13 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	set := configs.set
 	req := control.CreateTopicRequest{
 		Name: t.Name, ID: id, Partitions: int32(len(t.Partitions)), ReplicationFactor: int(r.settings.Load().ReplicationFactor),
-		Configs: set, MinISR: int(r.m.o.Config.Topic(set).MinInsyncReplicas), TimelineID: ids.Fresh(), Mirrors: r.states(len(t.Partitions)),
+		Configs: set, MinISR: int(r.m.o.Config.Topic(set).MinInsyncReplicas), TimelineID: ids.Fresh(),
 	}
 	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
-		return control.CreateTopic(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
+		return r.whileRunning(image, len(t.Partitions), func(states []meta.MirrorState) ([]meta.Plan, error) {
+			req.Mirrors = states
+			return control.CreateTopic(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
+		})
 	})
 	if errors.Is(err, control.ErrTopicExists) {
 		return nil // another node of this cluster has just made it
@@ -298,9 +314,12 @@ func (r *run) addPartitions(ctx context.Context, here *meta.Topic, t *source.Top
 		}
 		req := control.CreatePartitionsRequest{
 			Topic: here.ID, Count: count, MinISR: int(r.m.o.Config.Topic(now.Record.Configs).MinInsyncReplicas),
-			TimelineID: ids.Fresh(), Mirrors: r.states(int(count - now.Record.Partitions)),
+			TimelineID: ids.Fresh(),
 		}
-		return control.CreatePartitions(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
+		return r.whileRunning(image, int(count-now.Record.Partitions), func(states []meta.MirrorState) ([]meta.Plan, error) {
+			req.Mirrors = states
+			return control.CreatePartitions(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("new partitions can't be created: %w", err)
