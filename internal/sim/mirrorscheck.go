@@ -29,11 +29,11 @@ type arbiter struct {
 	// begun is when a start of a mirror was first seen, by its id.
 	begun map[string]time.Duration
 	// plans are the previews that operators saw, by the partition's plan id.
-	plans  map[string]mirror.PartitionPlan
+	plans map[string]mirror.PartitionPlan
 	// committed is when a consumer of a group last committed.
 	committed map[string]time.Duration
-	writes int
-	cuts   int
+	writes    int
+	cuts      int
 }
 
 // writerKey: one broker incarnation appends clients' records there (OneWriter).
@@ -100,6 +100,7 @@ type siteJudge struct {
 	before   map[string]*siteLog // what a machine's last process held, by machine and partition
 	promised map[meta.PartitionID]map[*grain]bool
 	kept     map[string]map[string]bool // what a machine's vault was seen to hold
+	wants    map[string]string          // what operators want of each mirror, by its name
 	consent  map[string]string          // plans that starts quoted, by start id
 	shrunk   time.Duration              // when an unclean election or a cut last took records of a leader, -1: never
 }
@@ -120,7 +121,7 @@ func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
 	return &siteJudge{
 		a: a, c: c, revs: map[string]meta.Revision{}, records: map[meta.PartitionID]*meta.PartitionRecord{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
 		logs: map[*held]*siteLog{}, before: map[string]*siteLog{}, promised: map[meta.PartitionID]map[*grain]bool{}, kept: map[string]map[string]bool{},
-		consent: map[string]string{}, shrunk: -1,
+		wants: map[string]string{}, consent: map[string]string{}, shrunk: -1,
 	}
 }
 
@@ -426,7 +427,7 @@ func (s *siteJudge) gone(m *machine, h *held, l *siteLog, old []*grain, oldEnd t
 	var cut []*grain
 	for _, g := range old {
 		switch {
-		case have[g], s.a.w.o.Compacted && g.next <= l.end && l.end >= oldEnd:
+		case have[g], s.a.w.o.Compacted && g.next <= l.end:
 		case g.next <= l.start && l.start <= oldEnd:
 			// The log start has passed it.
 		default:

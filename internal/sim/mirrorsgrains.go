@@ -38,7 +38,7 @@ func (g *grain) String() string {
 	return fmt.Sprintf("%d-%d@%d(%s)", g.base, g.next-1, g.epoch, where)
 }
 
-// below reports whether a is on the path to g, itself included.
+// isAbove reports whether a is on the path to g, itself included.
 func (g *grain) isAbove(a *grain) bool {
 	for n := g; n != nil && (a == nil || n.next >= a.next); n = n.parent {
 		if n == a {
@@ -140,7 +140,9 @@ func (o *orchard) ofNode(part meta.PartitionID, n *batchNode) *grain {
 	root := timeline.Root(o.w.kafka.src.id, part.Topic)
 	g := &grain{part: part, base: n.base, next: n.next, epoch: n.epoch, raw: n.raw, site: -1, node: n, timeline: root.ID, parent: o.ofNode(part, n.parent)}
 	o.nodes[n] = g
-	o.count++
+	if h, err := batch.ParseHeader(n.raw); err == nil {
+		o.add(g, &h)
+	}
 	return g
 }
 

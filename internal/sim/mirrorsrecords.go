@@ -37,6 +37,11 @@ func (s *siteJudge) stored() bool {
 			if n, err := meta.DecodeName(kv.Key, kv.Value); err == nil && key.Name == clusterTopic {
 				s.c.topic = n.ID
 			}
+		case meta.KeyMirror:
+			if rec, err := meta.DecodeMirror(kv.Key, kv.Value); err == nil && fresh {
+				s.wants[rec.Name] = rec.Want
+				s.begins(rec.StartID)
+			}
 		case meta.KeyPartition:
 			id := meta.PartitionID{Topic: key.TopicID, Number: key.Partition}
 			there[id] = true
@@ -70,8 +75,13 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 		return
 	}
 	s.a.w.k.note(s.c.prefix+"store", "partition %d: %s", id.Number, describe(rec))
-	s.noteStart(id, rec)
+	if rec.Mirror != nil && rec.Mirror.PlanID != "" {
+		s.consent[rec.Mirror.StartID] = rec.Mirror.PlanID
+	}
 	if old == nil {
+		if rec.Mirror != nil && s.wants[rec.Mirror.Name] == meta.WantStopped {
+			s.a.fail("PromotedOnce", "site %s partition %d is made for mirror %s, which was failed over (I-260)", s.c.id, id.Number, rec.Mirror.Name)
+		}
 		return
 	}
 	s.epochRises(id, old, rec)
@@ -99,19 +109,11 @@ func describe(r *meta.PartitionRecord) string {
 	return out
 }
 
-// noteStart takes note of a start of a mirror, and of the plan that it quotes.
-func (s *siteJudge) noteStart(id meta.PartitionID, rec *meta.PartitionRecord) {
-	if rec.Mirror == nil {
-		return
+// begins takes note of a start of a mirror.
+func (s *siteJudge) begins(start string) {
+	if _, known := s.a.begun[s.c.id+start]; !known && start != "" {
+		s.a.begun[s.c.id+start] = s.a.w.k.now
 	}
-	key := s.c.id + rec.Mirror.StartID
-	if _, known := s.a.begun[key]; !known {
-		s.a.begun[key] = s.a.w.k.now
-	}
-	if rec.Mirror.PlanID != "" {
-		s.consent[rec.Mirror.StartID] = rec.Mirror.PlanID
-	}
-	_ = id
 }
 
 // epochRises demands that a leader epoch never falls, and that it rises with every
@@ -203,8 +205,11 @@ func (s *siteJudge) adopted(id meta.PartitionID, rec *meta.PartitionRecord) {
 // vaulted demands that what a cut removed is in the vault, as a loss of power would leave it (VaultComplete).
 func (s *siteJudge) vaulted(m *machine, h *held, cut []*grain) {
 	kept := s.keptBy(m, h)
+	if s.a.w.o.Compacted { // what compaction took meanwhile can't be told from the rest, but for the last
+		cut = cut[len(cut)-1:]
+	}
 	for _, g := range cut {
-		if kept[keptKey(g.base, g.raw)] {
+		if kept[keptKey(g.base, g.raw)] || s.a.w.o.Compacted && kept[fmt.Sprint(g.base)] {
 			continue
 		}
 		if s.a.w.o.VaultBytes >= 0 && g.committed == 0 {
@@ -240,7 +245,7 @@ func (s *siteJudge) keptBy(m *machine, h *held) map[string]bool {
 		}
 		kept[e.ID] = true
 		_ = v.Batches(e.ID, func(hd *batch.Header, raw []byte) error { // what can't be read is missed
-			kept[keptKey(hd.BaseOffset, raw)] = true
+			kept[keptKey(hd.BaseOffset, raw)], kept[fmt.Sprint(hd.BaseOffset)] = true, true
 			return nil
 		})
 	}
