@@ -89,8 +89,12 @@ const failoverPatience = 30 * time.Second
 // says why for those that aren't writable afterwards.
 func (m *Mirrors) promoteEverywhere(ctx context.Context, name string, topics []string, cut string) (map[types.TopicPartition]string, error) {
 	until := clock.Now(ctx).Add(failoverPatience)
+	p := part{Mirror: name, Topics: topics, CutID: cut}
+	if e, ok := m.o.Node.Image().Mirror(name); ok {
+		p.StartID = e.Record.StartID
+	}
 	for n := 1; ; n++ {
-		list, err := m.everywhere(ctx, partPromote, part{Mirror: name, Topics: topics, CutID: cut}, peerPatience)
+		list, err := m.everywhere(ctx, partPromote, p, peerPatience)
 		faults := map[types.TopicPartition]string{}
 		for _, o := range list {
 			if o.Reason != "" {
@@ -140,7 +144,7 @@ func (m *Mirrors) promoteHere(ctx context.Context, p part) ([]outcome, error) {
 			return nil, err
 		}
 	}
-	faults, err := r.promote(ctx, p.Topics)
+	faults, err := r.promote(ctx, p.Topics, p.StartID)
 	list := make([]outcome, 0, len(faults))
 	for tp, why := range faults {
 		list = append(list, outcome{TopicPartition: tp, Reason: core.NotPromoted, Detail: why})
@@ -178,7 +182,7 @@ func isMirrored(image *meta.Image, name, topic string) bool {
 // finishFailover promotes what a failover before the last stop left.
 func (r *run) finishFailover(ctx context.Context) {
 	for n := 1; ; n++ {
-		faults, err := r.promote(ctx, nil)
+		faults, err := r.promote(ctx, nil, r.record.Load().StartID)
 		if err == nil && len(faults) == 0 {
 			return
 		}
@@ -193,13 +197,17 @@ func (r *run) finishFailover(ctx context.Context) {
 const promotionTries = 20
 
 // promote promotes the mirror's partitions that are led here, all at once, and
-// says why for those that aren't writable afterwards.
-func (r *run) promote(ctx context.Context, topics []string) (map[types.TopicPartition]string, error) {
+// says why for those that aren't writable afterwards. It is for one start of the
+// mirror: asked late, of an earlier one, it promotes nothing (R23).
+func (r *run) promote(ctx context.Context, topics []string, start string) (map[types.TopicPartition]string, error) {
 	if _, err := clock.Wait(ctx, clock.Forever, r.promoting); err != nil {
 		return nil, err
 	}
 	defer func() { r.promoting <- struct{}{} }()
 	todo := r.unpromoted(topics)
+	for i := range todo {
+		todo[i].start = start
+	}
 	if err := r.followCut(ctx); err != nil {
 		return nil, err
 	}
@@ -230,6 +238,8 @@ type promoting struct {
 	tp   types.TopicPartition
 	part Partition
 	c    *copier // nil where nothing is copied any more
+	// start is the mirror's that is ended; empty for whichever it is.
+	start string
 }
 
 func (r *run) unpromoted(topics []string) []promoting {
@@ -333,7 +343,26 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 		out = newAwaited(p.id, rev, done.Record)
 		return nil
 	})
-	return out, err
+	if err == nil {
+		err = r.mayEnd(p.start)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// mayEnd refuses what was asked of an earlier start. A start is ordered in the
+// mirror's record before any partition follows it: who has seen a partition's record
+// of a later start, and looks then, sees that.
+//
+// Invariant I-261 (R23): a promotion ends the start that it was asked of, however late it comes.
+func (r *run) mayEnd(start string) error {
+	e, ok := r.m.o.Node.Image().Mirror(r.name)
+	if start == "" || r.m.o.Rules.PromoteAnyStart || ok && e.Record.StartID == start {
+		return nil
+	}
+	return &core.Refusal{Reason: core.StaleRequest, Detail: "the mirror was started anew since the failover was asked for"}
 }
 
 // promote computes the promotion on the shard, and says which revision of the

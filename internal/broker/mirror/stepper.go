@@ -35,6 +35,8 @@ type StepperOptions struct {
 type Rules struct {
 	Core                core.Rules
 	CheckpointBeforeCut bool // R1: the timeline checkpoint is written before the cut
+	PromoteAnyStart     bool // R23: a late failover promotes a later start
+	NoStartFence        bool // R25: a start doesn't close the partition before its second look
 }
 
 // Outside is what a step leaves to be done outside the shard.
