@@ -177,6 +177,9 @@ func TestMirroredFindsWhatIsWrong(t *testing.T) {
 	f("a committed record is cut within its lineage", func(s *story) {
 		s.kept = append(s.kept, Kept{Cluster: "B", Node: "5", Partition: p0, Entry: "4-5", From: 4, To: 5, Before: promoted, Batches: lay(101, 4, "b1")})
 	}, NeedlessCut)
+	f("what a mirror's replica had copied beyond its cluster's mark may be cut", func(s *story) {
+		s.kept = append(s.kept, Kept{Cluster: "B", Node: "5", Partition: p0, Entry: "4-5", From: 4, To: 5, Before: rootOnly, Batches: lay(1, 4, "a4")})
+	})
 	f("two clusters have other bytes at one place", func(s *story) {
 		v := last(s, "A")
 		v.Batches = edit(v.Batches, func(b []Batch) []Batch { b[4].Hash[0] ^= 1; return b })

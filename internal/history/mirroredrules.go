@@ -328,6 +328,9 @@ func (m *Mirrored) entry(k *Kept) {
 		}
 		after := k.After
 		if after == nil {
+			if !s.by[k.Cluster] {
+				continue // a replica had copied it beyond what its own cluster had committed
+			}
 			after = k.Before
 		}
 		if after.keeps(timeline, b.Base) {
