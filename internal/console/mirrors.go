@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"tidemark/internal/broker/mirror"
@@ -56,6 +57,13 @@ func (s *Server) mirrorDescribe(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) mirrorDelete(w http.ResponseWriter, r *http.Request) error {
+	if isDryRun(r) {
+		words, err := s.node.Mirrors().Would(r.Context(), r.PathValue("name"), "delete", nil)
+		if err != nil {
+			return err
+		}
+		return answer(w, Done{Message: words})
+	}
 	if err := s.node.Mirrors().Delete(r.Context(), r.PathValue("name")); err != nil {
 		return err
 	}
@@ -63,9 +71,12 @@ func (s *Server) mirrorDelete(w http.ResponseWriter, r *http.Request) error {
 }
 
 // verb answers a POST that changes a mirror's state with the state afterwards.
-func (s *Server) verb(do func(Mirrors, context.Context, string) error) func(http.ResponseWriter, *http.Request) error {
+func (s *Server) verb(verb string, do func(Mirrors, context.Context, string) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name := r.PathValue("name")
+		if isDryRun(r) {
+			return s.wouldVerb(w, r, name, verb)
+		}
 		if err := do(s.node.Mirrors(), r.Context(), name); err != nil {
 			return err
 		}
@@ -73,9 +84,27 @@ func (s *Server) verb(do func(Mirrors, context.Context, string) error) func(http
 	}
 }
 
+// wouldVerb answers with the present state and what the verb would do, in words.
+func (s *Server) wouldVerb(w http.ResponseWriter, r *http.Request, name, verb string) error {
+	words, err := s.node.Mirrors().Would(r.Context(), name, verb, nil)
+	if err != nil {
+		return err
+	}
+	st, err := s.node.Mirrors().Status(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	st.Message = words
+	return answer(w, st)
+}
+
 // FailoverRequest is the body of a failover; empty means the whole mirror.
 type FailoverRequest struct {
 	Topics []string `json:"topics,omitempty"`
+	// Consistent promotes at a cut at which no transaction is half mirrored; Plan,
+	// if given, must be that of the preview.
+	Consistent bool   `json:"consistent,omitempty"`
+	Plan       string `json:"plan,omitempty"`
 }
 
 func (s *Server) mirrorFailover(w http.ResponseWriter, r *http.Request) error {
@@ -84,7 +113,17 @@ func (s *Server) mirrorFailover(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// The operator's decision stands once it has been sent: it doesn't end with the connection.
-	st, err := s.node.Mirrors().Failover(context.WithoutCancel(r.Context()), r.PathValue("name"), req.Topics)
+	ctx, name, mirrors := context.WithoutCancel(r.Context()), r.PathValue("name"), s.node.Mirrors()
+	var st mirror.Status
+	var err error
+	switch {
+	case req.Consistent:
+		st, err = mirrors.FailoverConsistent(ctx, name, req.Topics, req.Plan)
+	case req.Plan != "":
+		err = fmt.Errorf("a plan belongs to a consistent failover: %w", mirror.ErrSpec)
+	default:
+		st, err = mirrors.Failover(ctx, name, req.Topics)
+	}
 	if err != nil {
 		return err
 	}

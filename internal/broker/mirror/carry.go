@@ -146,6 +146,7 @@ func (c *copier) tellCut(o Owned, before log.View, r log.CutResult, cause log.Ca
 	if r.LogEnd < before.LogEnd {
 		c.lower, c.lowering, c.lowerTo = true, true, r.LogEnd
 		c.run.m.unprove(c.id, r.LogEnd)
+		c.sights.forget()
 		c.hold(o)
 	}
 	if r.From == r.To {

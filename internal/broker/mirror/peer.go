@@ -160,6 +160,12 @@ func (m *Mirrors) Verb(ctx context.Context, what string, body []byte) ([]byte, e
 }
 
 func (m *Mirrors) doPart(ctx context.Context, what string, p part) ([]outcome, error) {
+	switch what {
+	case partGroupsCut:
+		return nil, m.groupsCutHere(ctx, p)
+	case partGroupsTaken:
+		return nil, m.groupsTakenHere(ctx, p)
+	}
 	if isDrillPart(what) {
 		return m.drillHere(ctx, what, p)
 	}

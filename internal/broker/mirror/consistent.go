@@ -1,0 +1,330 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
+)
+
+// A consistent failover promotes every partition at an offset of one cut, at
+// which no transaction is half committed (docs/adr/0011). The node that is asked
+// collects what all leaders know, decides, and writes the cut into the mirror's
+// record: whoever promotes a partition of it, now or after a crash, does so at the
+// cut's offset. Each replica then makes the cut as its first cut (R19), the vault first (R1).
+
+// sinceMost is how long before the last complete sight markers are looked at.
+const sinceMost = types.Millis(600_000)
+
+// cutsMax bounds the partitions of one consistent failover: the cut is one metadata record.
+const cutsMax = 50_000
+
+// consistent is a cut that was found.
+type consistent struct {
+	id    string
+	facts []core.TxnFacts
+	cuts  []types.Offset
+}
+
+// PreviewConsistent finds the cut of a consistent failover of the topics, all if none are
+// named, and what it would leave behind. It changes nothing.
+func (m *Mirrors) PreviewConsistent(ctx context.Context, name string, topics []string) (Preview, error) {
+	c, err := m.findCut(ctx, name, topics)
+	if err != nil {
+		return Preview{}, err
+	}
+	return m.previewCut(ctx, name, topics, c)
+}
+
+// FailoverConsistent is Failover at a consistent cut. A plan that is quoted must
+// be the preview's; an empty one takes what is found now.
+func (m *Mirrors) FailoverConsistent(ctx context.Context, name string, topics []string, plan string) (Status, error) {
+	if err := m.mayFailOver(name, topics); err != nil {
+		return Status{}, err
+	}
+	if level := m.o.Node.Image().FeatureLevel(meta.FeatureMetadata); level < meta.LevelCuts {
+		return Status{}, fmt.Errorf("a consistent failover needs %s %d, the cluster is at %d: tidemark cluster upgrade, or fail over without --consistent: %w",
+			meta.FeatureMetadata, meta.LevelCuts, level, ErrState)
+	}
+	if len(m.unpromotedOf(name, topics)) > 0 {
+		c, err := m.findCut(ctx, name, topics)
+		if err != nil {
+			return Status{}, err
+		}
+		if plan != "" && plan != c.id {
+			return Status{}, fmt.Errorf("%s: plan %s no longer holds, now it is %s; look at the preview again: %w", core.PlanStale, plan, c.id, ErrPlan)
+		}
+		if err := m.writeCut(ctx, name, topics, c); err != nil {
+			return Status{}, err
+		}
+		plan = c.id
+	}
+	return m.failover(ctx, name, topics, plan)
+}
+
+// findCut asks all leaders twice: when the source was seen complete, then for the transactions since.
+func (m *Mirrors) findCut(ctx context.Context, name string, topics []string) (*consistent, error) {
+	p := part{Mirror: name, Topics: topics, Since: -1}
+	before := m.o.Node.Now()
+	seen, err := m.askTxns(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	after := m.o.Node.Now()
+	ahead := m.clocksAhead(seen, before, after)
+	p.Since = lookBack(shifted(seen, ahead))
+	looks, err := m.askTxns(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	c := &consistent{facts: shifted(looks, ahead)}
+	if len(c.facts) > cutsMax {
+		return nil, fmt.Errorf("mirror %s: a consistent failover takes %d partitions at a time, these are %d: name topics: %w", name, cutsMax, len(c.facts), ErrSpec)
+	}
+	cuts, refusal := core.ConsistentCuts(c.facts)
+	if refusal != nil {
+		return nil, fmt.Errorf("mirror %s: %w: %w", name, refusal, ErrState)
+	}
+	c.cuts, c.id = cuts, core.CutsID(c.facts, cuts)
+	return c, nil
+}
+
+// askTxns has every leader say what it knows; all partitions must be spoken for.
+func (m *Mirrors) askTxns(ctx context.Context, p part) ([]txnLook, error) {
+	list, err := m.everywhere(ctx, partTxns, p, peerPatience)
+	if err != nil {
+		return nil, fmt.Errorf("mirror %s: %w; a consistent failover needs every leader: try again, name topics, or fail over without --consistent", p.Mirror, err)
+	}
+	told := map[types.TopicPartition]bool{}
+	var looks []txnLook
+	for _, o := range list {
+		if o.Reason != "" || o.Detail != "" {
+			return nil, fmt.Errorf("mirror %s: %s: %w", p.Mirror, o.sentence(), ErrState)
+		}
+		if o.Txns != nil {
+			told[o.TopicPartition] = true
+			looks = append(looks, *o.Txns)
+		}
+	}
+	for _, tp := range m.unpromotedOf(p.Mirror, p.Topics) {
+		if !told[tp] {
+			return nil, fmt.Errorf("mirror %s: no broker leads %s at the moment: try again, leave its topic out, or fail over without --consistent: %w", p.Mirror, tp, ErrState)
+		}
+	}
+	return looks, nil
+}
+
+// ahead is how far a node's clock is ahead of this one's, at least and at most, in ms.
+type ahead struct{ least, most types.Millis }
+
+// clocksAhead bounds the clocks of the nodes that answered between two times of this one's.
+func (m *Mirrors) clocksAhead(looks []txnLook, before, after types.Millis) map[types.BrokerID]ahead {
+	out := map[types.BrokerID]ahead{m.o.Node.NodeID(): {}}
+	for _, l := range looks {
+		a := ahead{least: l.Now - after - 1, most: l.Now - before + 1}
+		if b, known := out[l.Node]; known { // of this node itself: the same clock
+			a = ahead{least: max(a.least, b.least), most: min(a.most, b.most)}
+		}
+		out[l.Node] = a
+	}
+	return out
+}
+
+// shifted puts all facts on this node's clock. A node that has not answered before
+// says nothing of use: its times are unknown.
+func shifted(looks []txnLook, by map[types.BrokerID]ahead) []core.TxnFacts {
+	facts := make([]core.TxnFacts, len(looks))
+	for i, l := range looks {
+		facts[i] = l.TxnFacts
+		a, known := by[l.Node]
+		if !known {
+			a = ahead{least: -core.Never / 4, most: core.Never / 4}
+		}
+		if a != (ahead{}) {
+			facts[i].Shift(a.least, a.most)
+		}
+	}
+	return facts
+}
+
+// lookBack is how far back transactions matter: to when the last partition was
+// seen complete, and to when the oldest open transaction had not begun.
+func lookBack(facts []core.TxnFacts) types.Millis {
+	complete, since := core.Never, core.Never
+	for i := range facts {
+		complete = min(complete, facts[i].CompleteAt)
+		for _, o := range facts[i].Open {
+			since = min(since, o.FirstAbsent) // unknown: as far back as there is
+		}
+	}
+	return max(min(since, complete), complete-sinceMost, 0)
+}
+
+// writeCut puts the cut into the mirror's record, with the order to fail over if it is for the whole mirror.
+func (m *Mirrors) writeCut(ctx context.Context, name string, topics []string, c *consistent) error {
+	image := m.o.Node.Image()
+	cut := &meta.ConsistentCut{ID: c.id, At: m.o.Node.Now(), Offsets: map[string][]types.Offset{}}
+	for i := range c.facts {
+		tp := c.facts[i].TopicPartition
+		t, ok := image.TopicByName(tp.Topic)
+		if !ok {
+			return fmt.Errorf("topic %s was deleted meanwhile: %w", tp.Topic, ErrState)
+		}
+		key := t.Record.ID.String()
+		if cut.Offsets[key] == nil {
+			cut.Offsets[key] = slices.Repeat([]types.Offset{types.NoOffset}, int(t.Record.Partitions))
+		}
+		if int(tp.Partition) < len(cut.Offsets[key]) {
+			cut.Offsets[key][tp.Partition] = c.cuts[i]
+		}
+	}
+	return m.update(ctx, name, func(rec *meta.MirrorRecord) error {
+		cut.StartID, rec.Cut = rec.StartID, cut
+		if len(topics) == 0 {
+			rec.Want = meta.WantStopped
+		}
+		return nil
+	})
+}
+
+// previewCut surveys what the cut would take.
+func (m *Mirrors) previewCut(ctx context.Context, name string, topics []string, c *consistent) (Preview, error) {
+	e, ok := m.o.Node.Image().Mirror(name)
+	if !ok {
+		return Preview{}, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+	}
+	out := Preview{Mirror: name, SourceClusterID: e.Record.SourceClusterID, Plan: c.id, Partitions: []PartitionPlan{}}
+	at := make(map[string]types.Offset, len(c.facts))
+	for i := range c.facts {
+		at[c.facts[i].TopicPartition.String()] = c.cuts[i]
+	}
+	list, err := m.everywhere(ctx, partCutSurvey, part{Mirror: name, Topics: topics, Cut: at}, peerPatience)
+	if err != nil {
+		return out, fmt.Errorf("mirror %s: %w", name, err)
+	}
+	cut := 0
+	for _, o := range list {
+		if o.Plan == nil {
+			return out, fmt.Errorf("mirror %s: %s: %w", name, o.sentence(), ErrState)
+		}
+		if len(o.Plan.Cuts) > 0 {
+			cut++
+		}
+		out.Records, out.Bytes = out.Records+o.Plan.Records, out.Bytes+o.Plan.Bytes
+		out.Partitions = append(out.Partitions, *o.Plan)
+	}
+	if err := m.addPast(ctx, &out); err != nil {
+		return out, err
+	}
+	head := fmt.Sprintf("%d partitions would be promoted as they are: no transaction is half mirrored.", len(list))
+	if cut > 0 {
+		head = fmt.Sprintf("%d partitions would be promoted; %d of them would be cut so that no transaction is half mirrored: %d records (%d bytes) would go to the vaults of their brokers.",
+			len(list), cut, out.Records, out.Bytes)
+	}
+	out.Message = append(out.Message, head, "Transactions that are open then are aborted.")
+	return out, nil
+}
+
+// surveyHere counts what a consistent cut would take of the partitions led here.
+func (m *Mirrors) surveyHere(ctx context.Context, p part) ([]outcome, error) {
+	list := slices.DeleteFunc(m.ledHere(m.o.Node.Image(), p.isOf), func(l led) bool { _, asked := p.Cut[l.tp.String()]; return !asked })
+	out := make([]outcome, len(list))
+	return out, m.inParallel(ctx, list, func(i int, l led) {
+		v, open := l.part.View()
+		if !open {
+			out[i] = refusedOutcome(l.tp, errors.New("the log isn't open"))
+			return
+		}
+		at := min(p.Cut[l.tp.String()], v.LogEnd)
+		pp := &PartitionPlan{Topic: l.tp.Topic, Partition: l.tp.Partition, Node: m.o.Node.NodeID(), LogEnd: v.LogEnd, CutAt: at,
+			Cuts: []core.PlannedCut{}, MinTimestamp: types.NoTimestamp, MaxTimestamp: types.NoTimestamp}
+		if at < v.LogEnd {
+			first, _ := v.History.EpochForOffset(at)
+			pp.Cuts = append(pp.Cuts, core.PlannedCut{Cause: core.CauseConsistent, From: at, To: v.LogEnd, First: first, Last: v.LastEpoch})
+		}
+		if err := survey(l.part.Log(), pp); err != nil {
+			out[i] = refusedOutcome(l.tp, err)
+			return
+		}
+		out[i] = outcome{TopicPartition: l.tp, Plan: pp}
+	})
+}
+
+// cutOf is where a consistent failover under way promotes a partition.
+func cutOf(rec *meta.MirrorRecord, id meta.PartitionID, startID string) (types.Offset, bool) {
+	if rec == nil || rec.Cut == nil || rec.Cut.StartID != startID {
+		return 0, false
+	}
+	list := rec.Cut.Offsets[id.Topic.String()]
+	if int(id.Number) >= len(list) || list[id.Number] < 0 {
+		return 0, false
+	}
+	return list[id.Number], true
+}
+
+// cutFor is where the partition is promoted if a consistent failover is under way.
+func (r *run) cutFor(o Owned, id meta.PartitionID) *types.Offset {
+	rec, _ := o.Record()
+	e, ok := r.m.o.Node.Image().Mirror(r.name)
+	if !ok || rec == nil || rec.Mirror == nil {
+		return nil
+	}
+	if at, ok := cutOf(e.Record, id, rec.Mirror.StartID); ok {
+		return &at
+	}
+	return nil
+}
+
+// followCut lowers what groups coordinated here have committed beyond the cut of
+// a consistent failover, wherever the partitions are led: before anybody reads there.
+func (r *run) followCut(ctx context.Context) error {
+	image := r.m.o.Node.Image()
+	e, ok := image.Mirror(r.name)
+	if !ok || e.Record.Cut == nil || e.Record.Cut.StartID != e.Record.StartID {
+		return nil
+	}
+	var cuts []coordinator.Cut
+	for p := range image.Partitions() {
+		if p.Record == nil || !p.Record.IsMirror() || p.Record.Mirror.Name != r.name {
+			continue
+		}
+		t, known := image.Topic(p.ID.Topic)
+		if at, ok := cutOf(e.Record, p.ID, p.Record.Mirror.StartID); ok && known {
+			cuts = append(cuts, coordinator.Cut{TopicPartition: types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number}, Offset: at})
+		}
+	}
+	if len(cuts) == 0 {
+		return nil
+	}
+	lowered, err := r.m.o.Groups.ClampAll(ctx, cuts)
+	r.groups.tellLowered(lowered)
+	if err != nil {
+		return fmt.Errorf("committed offsets beyond the consistent cut can't be lowered yet: %w", err)
+	}
+	return nil
+}
+
+// awaitCut waits until this node's image shows the cut that a failover is at.
+func (m *Mirrors) awaitCut(ctx context.Context, name, id string) error {
+	for n := 1; ; n++ {
+		e, ok := m.o.Node.Image().Mirror(name)
+		if ok && e.Record.Cut != nil && e.Record.Cut.ID == id {
+			return nil
+		}
+		if n == awaitCutTries || !pause(ctx, awaitCutPause) {
+			return fmt.Errorf("mirror %s: this broker does not know of the cut %s yet; try again", name, id)
+		}
+	}
+}
+
+// A broker's image follows within moments; five seconds in all.
+const (
+	awaitCutTries = 200
+	awaitCutPause = 25 * time.Millisecond
+)
