@@ -87,7 +87,7 @@ func (w *writer) commit(queue []*change) {
 	byKey := make(map[string]*change, len(queue))
 	var plans []meta.Plan
 	for _, c := range queue {
-		plan, ok := planOf(image, c, me)
+		plan, ok := w.planOf(image, c, me)
 		if !ok || byKey[plan.Then[0].Key] != nil {
 			c.done(false)
 			continue
@@ -112,10 +112,16 @@ func (w *writer) commit(queue []*change) {
 	}
 }
 
-// planOf makes the plan of one change; false if the record is another one by now.
-func planOf(image *meta.Image, c *change, me control.Me) (meta.Plan, bool) {
+// planOf makes the plan of one change; false if the record is another one by now,
+// or if the new one may not follow it: such a program error costs its partition the
+// change, and not the node its life.
+func (w *writer) planOf(image *meta.Image, c *change, me control.Me) (meta.Plan, bool) {
 	old, rev := image.Partition(c.id.Topic, c.id.Number)
 	if rev != c.from || old == nil {
+		return meta.Plan{}, false
+	}
+	if err := meta.ValidateRecord(old, &c.record); err != nil {
+		w.m.log.Error("invariant broken: a partition record that may not be written is left out", "topicId", c.id.Topic.String(), "partition", c.id.Number, "err", err)
 		return meta.Plan{}, false
 	}
 	plan, err := control.UpdatePartition(image, c.id.Topic, c.id.Number, c.record, me)
@@ -147,7 +153,7 @@ func (w *writer) alone(ctx context.Context, c *change) {
 		c.done(applied)
 		return
 	}
-	plan, ok := planOf(node.Image(), c, node.Me())
+	plan, ok := w.planOf(node.Image(), c, node.Me())
 	if !ok {
 		c.done(false)
 		return

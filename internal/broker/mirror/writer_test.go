@@ -202,3 +202,14 @@ func TestWriterResolvesAnUnknownOutcome(t *testing.T) {
 		t.Errorf("applied %v after %d tries", got, tries)
 	}
 }
+
+// A record that breaks an invariant is refused by itself: the others of its
+// transaction are written, and the node lives.
+func TestWriterLeavesOutWhatMayNotBeWritten(t *testing.T) {
+	n := newPaperNode(t, 2)
+	wrong := n.paused(t, 0)
+	wrong.record.LeaderEpoch = -1
+	if got := n.write(t, wrong, n.paused(t, 1)); got[0] || !got[1] || n.state(1) != meta.MirrorPaused {
+		t.Errorf("applied %v, state %s", got, n.state(1))
+	}
+}

@@ -45,3 +45,26 @@ func TestAReadBackIsNotCutAgain(t *testing.T) {
 	f(BackTo(rec), timeline.CutNothing)
 	f(timeline.Checkpoint{List: rec.Timelines, LeaderEpoch: rec.LeaderEpoch}, timeline.CutAt) // the fault
 }
+
+// TestAnotherTryOfAStart: a partition whose start was abandoned while others of its
+// mirror run on is started by the same start again. What was seen of the source is not
+// forgotten within it (I-57, R26); another start begins anew.
+func TestAnotherTryOfAStart(t *testing.T) {
+	abandoned := &meta.PartitionRecord{
+		Replicas: []types.BrokerID{1}, ISR: []meta.ISRMember{{ID: 1}}, Leader: 1, LeaderEpoch: 70_000, MinISR: 1, Writable: true,
+		Timelines: timeline.List{{ID: "A"}, {ID: "A2", FirstEpoch: 70_000, FirstOffset: 9}}, OwnTimelines: []string{"A2"}, Mirror: NewMirrored("m", "s"),
+	}
+	abandoned.Mirror.State, abandoned.Mirror.Reason, abandoned.Mirror.SourceEpochMax = meta.MirrorStopped, "abandoned", 65_537
+	f := func(start string, want types.LeaderEpoch) {
+		t.Helper()
+		next := FenceForStart(abandoned, StartRequest{Mirror: "m", StartID: start, PlanID: "p"})
+		if next.Mirror.SourceEpochMax != want || next.Mirror.SourceEnd != types.NoOffset || !next.Mirror.WasWritable {
+			t.Errorf("start %s: %+v, want the highest source epoch %d", start, next.Mirror, want)
+		}
+		if err := meta.ValidateRecord(abandoned, &next); err != nil {
+			t.Errorf("start %s: %v", start, err)
+		}
+	}
+	f("s", 65_537)
+	f("s2", types.NoLeaderEpoch)
+}
