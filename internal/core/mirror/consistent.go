@@ -187,10 +187,12 @@ func (c *cutter) horizon() *Refusal {
 		p := &c.parts[i]
 		at := slices.IndexFunc(p.Ends, func(e TxnEnd) bool { return e.Commit && !c.before(e.KnownBy, by) })
 		switch {
-		case len(p.Older) > 0 && !c.before(p.FromKnown, by):
+		case by < 0 && at >= 0, len(p.Older) > 0 && !c.before(p.FromKnown, by):
+			// Nothing is known of the other partition, or nothing old enough: not
+			// every transaction ever committed is given up for that.
 			return &Refusal{UnknownTransactions, fmt.Sprintf(
-				"%s: whether transactions that %s holds were whole isn't known, because %s was %s: leave its topic out, or fail over without --consistent",
-				p.TopicPartition, p.TopicPartition, c.parts[holder].TopicPartition, sinceWhen(c.parts[holder].CompleteAt))}
+				"whether the transactions in %s were whole isn't known, because %s was %s: leave its topic out, or fail over without --consistent",
+				p.TopicPartition, c.parts[holder].TopicPartition, sinceWhen(c.parts[holder].CompleteAt))}
 		case at >= 0:
 			c.lower(i, p.Ends[at].At)
 		}
