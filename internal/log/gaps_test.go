@@ -50,6 +50,12 @@ func TestAProducerBeginsAtZero(t *testing.T) {
 	f(2, txn.ErrOutOfOrderSequence)
 	f(1, nil)
 
+	behindGap, _ := mustOpen(t, options(memFS(t)))
+	follow(t, behindGap, spec{base: 0, epoch: 3}, spec{base: 5, epoch: 3}) // compaction may have taken all that 7 wrote
+	if err := errors.Join(behindGap.AssignEpoch(3), produce(behindGap, 4)); err != nil {
+		t.Errorf("behind a gap: %v", err)
+	}
+
 	c := l.Config()
 	c.Delete, c.ProducerIDExpirationMs = false, 1000
 	l.UpdateConfig(c)

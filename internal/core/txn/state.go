@@ -241,6 +241,7 @@ func (s *State) producerFor(id types.ProducerID) *producer {
 // Append takes a data batch that the log now holds. It does not check: a
 // follower and a replay take what the leader took.
 func (s *State) Append(b Batch) {
+	s.noteGap(b.FirstOffset)
 	s.Advance(b.LastOffset + 1)
 	if b.ProducerID < 0 {
 		return
@@ -252,6 +253,14 @@ func (s *State) Append(b Batch) {
 	if b.Transactional && !p.txnOpen {
 		p.txnOpen, p.txnFirst = true, b.FirstOffset
 		s.openTxn(Txn{b.ProducerID, b.FirstOffset, -1})
+	}
+}
+
+// noteGap takes note that what is next lies above the end: compaction has taken
+// what was between, and with it perhaps the last trace of a producer.
+func (s *State) noteGap(next types.Offset) {
+	if next > s.end {
+		s.whole = false
 	}
 }
 
@@ -268,6 +277,7 @@ func (s *State) openTxn(t Txn) {
 // AppendMarker takes a marker that the log now holds. If it ended a transaction
 // by abort, the entry for the aborted index comes back.
 func (s *State) AppendMarker(m Marker) (Aborted, bool) {
+	s.noteGap(m.Offset)
 	s.Advance(m.Offset + 1)
 	if m.ProducerID < 0 {
 		return Aborted{}, false
