@@ -190,7 +190,7 @@ func (x *step) checkConsent(c, i int, req mirror.StartRequest) {
 		if there && theirs == r || !there && r.Offset < source.Start {
 			continue
 		}
-		if req.PlanID == "" || req.PlanID != k.quoted.id || k.quoted.logEnd != n.log.End || k.quoted.cutAt > r.Offset {
+		if p := k.planned; req.PlanID == "" || req.PlanID != p.id || p.logEnd != n.log.End || p.cutAt > r.Offset {
 			x.problemf("Consent", "%s becomes a mirror of a source that lacks %s, and nobody was told", name(c, i), printed([]modellog.Record{r}))
 		}
 		return

@@ -17,6 +17,11 @@ const roundsMost = 30
 func (w *world) converge(s *state, e *encoder) (v *violation) {
 	x := &step{w: w, s: s.clone()}
 	defer func() {
+		if v != nil {
+			v.detail += " (once all faults had ended and everybody had worked on)"
+		}
+	}()
+	defer func() {
 		if p := recover(); p != nil {
 			x.problemf("PANIC", "%v", p)
 			v = x.problem

@@ -126,7 +126,7 @@ func (e *encoder) cluster(b []byte, s *state, c int) []byte {
 	k := &s.c[c]
 	b = e.record(b, k.rec)
 	b = num(b, int64(k.branched), int64(k.quoted.logEnd), int64(k.quoted.cutAt))
-	b = text(b, k.quoted.id)
+	b = text(text(b, k.quoted.id), k.planned.id)
 	for i, n := range k.nodes {
 		e.nodes[i] = e.node(e.nodes[i][:0], k, c, n)
 	}

@@ -35,8 +35,9 @@ type cluster struct {
 	revision meta.Revision
 	nodes    [replicas]*node
 	late     []*txn // transactions whose outcome nobody knows yet
-	// quoted is the plan that the operator has looked at.
-	quoted preview
+	// quoted is the plan that the operator has looked at last, planned the one that
+	// the start under way quoted.
+	quoted, planned preview
 	// branched is the lowest offset from which on the partition's list has changed
 	// since its mirror's last append, -1 if there is none (R28).
 	branched types.Offset

@@ -74,8 +74,10 @@ func (x *step) begin(c int, quote bool) bool {
 		return false // finish goes on
 	}
 	req := mirror.StartRequest{Mirror: mirrorName, StartID: fmt.Sprintf("%s-start-%d", clusterIDs[c], k.rec.LeaderEpoch), Rollback: true}
+	planned := preview{}
 	if quote {
-		req.PlanID = k.quoted.id
+		planned = k.quoted
+		req.PlanID = planned.id
 	}
 	s, plan, err := x.dryRun(c, i)
 	if err != nil {
@@ -86,6 +88,7 @@ func (x *step) begin(c int, quote bool) bool {
 		x.note("%s refuses the start: %s", name(c, i), r.Error())
 		return false
 	}
+	k.planned = planned
 	if !mirror.NeedsFence(k.rec) || x.w.rules.noFence {
 		return x.adopt(c, i, req)
 	}
