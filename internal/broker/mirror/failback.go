@@ -106,6 +106,8 @@ func startMessage(list []outcome) []string {
 // startHere starts the partitions that this node leads, in the order of R25:
 // look, fence, look again, adopt or go back.
 func (m *Mirrors) startHere(ctx context.Context, p part) ([]outcome, error) {
+	m.starting.Add(1)
+	defer m.starting.Add(-1)
 	s, err := m.look(ctx, p)
 	if err != nil {
 		return nil, err
@@ -172,7 +174,7 @@ func (m *Mirrors) beginOne(ctx context.Context, s *startable, l led, p part) (ou
 	if r := core.Judge(rec, p.requestOf(l), pol, s.seen.at[l.tp].source, &plan); r.Reason != "" {
 		return refusedOutcome(l.tp, &r), nil
 	}
-	if !core.NeedsFence(rec) {
+	if !core.NeedsFence(rec) || m.o.Rules.NoStartFence {
 		return outcome{TopicPartition: l.tp}, nil
 	}
 	return outcome{TopicPartition: l.tp}, newAwaited(l.id, rev, core.FenceForStart(rec, p.requestOf(l)))

@@ -25,6 +25,7 @@ type groupSync struct {
 	mu sync.Mutex
 	// guards the following
 	groups map[string]*syncedGroup
+	told   toldEnds
 }
 
 // syncedGroup is one group as last seen at the source and written here.
@@ -90,6 +91,7 @@ func (g *groupSync) sync(ctx context.Context) error {
 		}
 	}
 	g.forgetOthers(names)
+	g.beginRound()
 	var faults []string
 	for chunk := range slices.Chunk(names, groupsPerRound) {
 		fetched := g.run.client.GroupOffsets(ctx, chunk)
@@ -98,6 +100,9 @@ func (g *groupSync) sync(ctx context.Context) error {
 				faults = append(faults, fmt.Sprintf("group %s: %v", name, err))
 			}
 		}
+	}
+	if err := g.settleDoubts(ctx); err != nil {
+		faults = append(faults, err.Error())
 	}
 	if len(faults) > 0 {
 		slices.Sort(faults)
@@ -136,40 +141,20 @@ func (g *groupSync) take(ctx context.Context, name string, at source.GroupOffset
 	if current || len(at.Offsets) == 0 {
 		return nil
 	}
-	return g.write(ctx, name, at.Offsets, nil)
+	return g.write(ctx, name, at.Offsets)
 }
 
-// write offers offsets to the coordinator. clampTo, if not nil, bounds them at a failover.
-func (g *groupSync) write(ctx context.Context, name string, offsets map[types.TopicPartition]source.CommittedOffset, clampTo func(types.TopicPartition) (types.Offset, bool)) error {
+// write offers offsets to the coordinator.
+func (g *groupSync) write(ctx context.Context, name string, offsets map[types.TopicPartition]source.CommittedOffset) error {
 	list := make([]coordinator.OffsetAndMeta, 0, len(offsets))
-	var clamped []Event
 	for _, tp := range inOrder(offsets, itself) {
 		o := offsets[tp]
-		m := coordinator.OffsetAndMeta{TopicPartition: tp, Offset: o.Offset, LeaderEpoch: o.Epoch, Metadata: o.Metadata}
-		if clampTo != nil {
-			end, ok := clampTo(tp)
-			if !ok {
-				continue
-			}
-			if m.Offset > end {
-				clamped = append(clamped, g.clampEvent(name, tp, m.Offset, end))
-				m.Offset, m.LeaderEpoch = end, types.NoLeaderEpoch
-			}
-		}
-		list = append(list, m)
+		list = append(list, coordinator.OffsetAndMeta{TopicPartition: tp, Offset: o.Offset, LeaderEpoch: o.Epoch, Metadata: o.Metadata})
 	}
-	if len(list) == 0 {
-		return nil
-	}
-	res, err := g.run.m.o.Groups.SyncOffsets(ctx, name, list)
+	res, err := g.offer(ctx, name, list)
 	elsewhere := errors.Is(err, wire.ErrNotCoordinator)
 	if elsewhere {
 		err = nil // the node that coordinates the group does it; or, at a start, the next round
-	}
-	if err == nil && !elsewhere && !res.HasMembers {
-		for _, e := range clamped {
-			g.run.m.events.add(g.run.m.log, e)
-		}
 	}
 	g.note(name, func(s *syncedGroup) {
 		s.elsewhere = elsewhere
@@ -206,8 +191,7 @@ func (g *groupSync) note(name string, f func(*syncedGroup)) {
 // it has happened; false if ctx ended first.
 func (g *groupSync) lower(ctx context.Context, c *copier, end types.Offset) bool {
 	for n := 1; ; n++ {
-		lowered, err := g.run.m.o.Groups.ClampAll(ctx, []coordinator.Cut{{TopicPartition: c.tp, Offset: end}})
-		g.tellLowered(lowered)
+		err := g.run.m.lowerEverywhere(ctx, g.run.name, []coordinator.Cut{{TopicPartition: c.tp, Offset: end}})
 		if err == nil {
 			return true
 		}
@@ -248,42 +232,87 @@ func (g *groupSync) clampEvent(name string, tp types.TopicPartition, from, to ty
 }
 
 // tellLowered tells each offset that a cut took back.
-func (g *groupSync) tellLowered(list []coordinator.Lowered) {
-	m := g.run.m
+func (m *Mirrors) tellLowered(name string, list []coordinator.Lowered) {
 	for _, l := range list {
 		m.events.add(m.log, Event{
-			At: m.o.Node.Now(), Mirror: g.run.name, Kind: "GROUP_CUT", Group: l.Group, Topic: l.TopicPartition.Topic, Partition: l.TopicPartition.Partition, From: l.To, To: l.From,
+			At: m.o.Node.Now(), Mirror: name, Kind: "GROUP_CUT", Group: l.Group, Topic: l.TopicPartition.Topic, Partition: l.TopicPartition.Partition, From: l.To, To: l.From,
 			Message: fmt.Sprintf("group %s was at offset %d of %s, which was cut at %d: its committed offset is now %d", l.Group, l.From, l.TopicPartition, l.To, l.To),
 		})
 	}
 }
 
-// atFailover brings committed offsets in line with the promoted logs: none is
-// beyond them, and what waited for data is written as far as the data goes.
+func (g *groupSync) tellLowered(list []coordinator.Lowered) {
+	g.run.m.tellLowered(g.run.name, list)
+}
+
+// atFailover brings committed offsets in line with the promoted logs, wherever the
+// groups are coordinated: none is beyond them, and what waited for data is written as
+// far as the data goes.
 func (g *groupSync) atFailover(ctx context.Context, ends map[types.TopicPartition]types.Offset) error {
 	cuts := make([]coordinator.Cut, 0, len(ends))
 	for _, tp := range inOrder(ends, itself) {
 		cuts = append(cuts, coordinator.Cut{TopicPartition: tp, Offset: ends[tp]})
 	}
-	lowered, err := g.run.m.o.Groups.ClampAll(ctx, cuts)
-	g.tellLowered(lowered)
-	if err != nil {
-		return fmt.Errorf("committed offsets beyond the promoted logs can't be lowered yet: %w", err)
-	}
+	_, err := g.run.m.everywhere(ctx, partGroupsTaken, part{Mirror: g.run.name, Cuts: cuts}, peerPatience)
+	return err
+}
+
+// writeWaiting writes the offsets of the groups coordinated here that waited for data of
+// promoted logs, as far as those go.
+func (g *groupSync) writeWaiting(ctx context.Context, ends map[types.TopicPartition]types.Offset) error {
 	g.mu.Lock()
 	waiting := map[string]map[types.TopicPartition]source.CommittedOffset{}
 	for name, s := range g.groups {
-		if len(s.pending) > 0 && !s.hasMembers {
-			waiting[name] = s.source
+		for tp := range s.pending {
+			if _, taken := ends[tp]; taken && !s.hasMembers {
+				waiting[name] = s.source
+			}
 		}
 	}
 	g.mu.Unlock()
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		faults = append(faults, g.write(ctx, name, waiting[name], func(tp types.TopicPartition) (types.Offset, bool) {
-			end, ok := ends[tp]
-			return end, ok
-		}))
+		if err := g.writeTaken(ctx, name, waiting[name], ends); err != nil {
+			faults = append(faults, fmt.Errorf("group %s: %w", name, err))
+		}
 	}
 	return errors.Join(faults...)
+}
+
+// writeTaken writes what a group has committed of promoted logs, at the most up to their ends.
+func (g *groupSync) writeTaken(ctx context.Context, name string, offsets map[types.TopicPartition]source.CommittedOffset, ends map[types.TopicPartition]types.Offset) error {
+	var list []coordinator.OffsetAndMeta
+	var clamped []Event
+	for _, tp := range inOrder(offsets, itself) {
+		o := offsets[tp]
+		end, ok := ends[tp]
+		if !ok {
+			continue
+		}
+		m := coordinator.OffsetAndMeta{TopicPartition: tp, Offset: o.Offset, LeaderEpoch: o.Epoch, Metadata: o.Metadata}
+		if m.Offset > end {
+			clamped = append(clamped, g.clampEvent(name, tp, m.Offset, end))
+			m.Offset, m.LeaderEpoch = end, types.NoLeaderEpoch
+		}
+		list = append(list, m)
+	}
+	res, err := g.run.m.o.Groups.SyncOffsetsWithin(ctx, name, list, ends)
+	switch {
+	case errors.Is(err, wire.ErrNotCoordinator):
+		return nil
+	case err != nil || res.HasMembers:
+		return err
+	}
+	for _, e := range clamped {
+		g.run.m.events.add(g.run.m.log, e)
+	}
+	g.note(name, func(s *syncedGroup) {
+		for _, o := range list {
+			delete(s.pending, o.TopicPartition)
+		}
+		for _, o := range res.Pending {
+			s.pending[o.TopicPartition] = true
+		}
+	})
+	return nil
 }

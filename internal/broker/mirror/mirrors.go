@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tidemark/internal/clock"
@@ -26,6 +27,8 @@ type Mirrors struct {
 	work   sync.WaitGroup
 	// drilling is held while a drill is made through this node.
 	drilling sync.Mutex
+	// starting counts the verbs that start partitions which are led here.
+	starting atomic.Int32
 
 	mu sync.Mutex
 	// guards the following

@@ -237,15 +237,26 @@ func (r *run) show(id meta.PartitionID) {
 		r.once(&r.finishing, func() { r.finishFailover(r.ctx) })
 	case rec.Mirror.State == meta.MirrorStarting:
 		r.once(&r.starting, func() {
-			if pause(r.ctx, startPatience) { // a start that runs ends by itself
+			if r.m.awaitStarts(r.ctx) {
 				r.finishStarts(r.ctx)
 			}
 		})
 	}
 }
 
-// startPatience is how long the verb that began a start has to end it.
-const startPatience = 2 * peerPatience
+// startLook is how often it is looked whether a verb's starts are over.
+const startLook = 50 * time.Millisecond
+
+// awaitStarts waits while verbs start partitions that are led here: what they have
+// begun they end, one way or the other. False if ctx ended first.
+func (m *Mirrors) awaitStarts(ctx context.Context) bool {
+	for m.starting.Load() > 0 {
+		if !pause(ctx, startLook) {
+			return false
+		}
+	}
+	return true
+}
 
 // once spawns f unless it runs already.
 func (r *run) once(running *atomic.Bool, f func()) {
