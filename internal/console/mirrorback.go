@@ -77,13 +77,14 @@ func (s *Server) words(verb string, do func(m Mirrors, ctx context.Context, name
 		if err := readJSON(r, &req); err != nil {
 			return err
 		}
-		ctx := context.WithoutCancel(r.Context())
+		ctx, name, mirrors := context.WithoutCancel(r.Context()), r.PathValue("name"), s.node.Mirrors()
+		var words []string
+		var err error
 		if req.DryRun {
-			do = func(m Mirrors, ctx context.Context, name string, topics []string) ([]string, error) {
-				return m.Would(ctx, name, verb, topics)
-			}
+			words, err = mirrors.Would(ctx, name, verb, req.Topics)
+		} else {
+			words, err = do(mirrors, ctx, name, req.Topics)
 		}
-		words, err := do(s.node.Mirrors(), ctx, r.PathValue("name"), req.Topics)
 		if err != nil {
 			return err
 		}
