@@ -87,11 +87,13 @@ const (
 )
 
 // registerPatiently registers a node that starts. A store that is slow or away is
-// asked again: a registration that was made all the same is ended by the next.
+// asked again: a registration that was made all the same is ended by the next. So is
+// one whose lease has ended before it could be used: the process was stopped meanwhile.
 func (b *Broker) registerPatiently(ctx context.Context) error {
 	for from := clock.Now(b.ctx); ; {
 		err := b.registerOnce(ctx)
-		if err == nil || !errors.Is(err, metastore.ErrUnknownOutcome) && !errors.Is(err, metastore.ErrUnavailable) || clock.Since(b.ctx, from) > registerPatience {
+		passes := errors.Is(err, metastore.ErrUnknownOutcome) || errors.Is(err, metastore.ErrUnavailable) || errors.Is(err, metastore.ErrLeaseNotFound)
+		if !passes || clock.Since(b.ctx, from) > registerPatience {
 			return err
 		}
 		b.logger.Warn("the node can't be registered yet", "err", err)
