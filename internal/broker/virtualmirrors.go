@@ -34,6 +34,8 @@ type MirrorRules struct {
 	FirstCutInSync bool
 	// NoCutBeforeLeading (R19): a leader that clients write to serves without its first cut.
 	NoCutBeforeLeading bool
+	// GroupsStay (DESIGN §6.3): a cut lowers no group's committed offset.
+	GroupsStay bool
 	// Keeper, if not nil, takes the vault's place at the logs.
 	Keeper func(vault log.Keeper) log.Keeper
 }
@@ -56,10 +58,22 @@ func (b *Broker) virtualMirrors(groups *coordinator.Coordinator) *mirror.Mirrors
 	if v.Mirrors == nil {
 		return nil
 	}
+	var of mirror.Groups = groups
+	if b.env.rules.Mirrors.GroupsStay {
+		of = unlowered{groups}
+	}
 	return mirror.New(mirror.Options{
-		Node: mirrorNode{b}, Groups: groups, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version, FS: b.fs, Vault: b.vault,
+		Node: mirrorNode{b}, Groups: of, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version, FS: b.fs, Vault: b.vault,
 		Context: v.context(context.Background()), Connect: v.Mirrors.Connect, Jitter: v.Mirrors.Jitter, Rules: b.env.rules.Mirrors.Mirror,
 	})
+}
+
+// unlowered are groups whose offsets no cut takes back.
+type unlowered struct{ mirror.Groups }
+
+// ClampAll implements mirror.Groups.
+func (unlowered) ClampAll(context.Context, []coordinator.Cut) ([]coordinator.Lowered, error) {
+	return nil, nil
 }
 
 // Mirrors are the node's mirrors; nil until it has started. Their methods block.

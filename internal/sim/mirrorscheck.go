@@ -26,6 +26,8 @@ type arbiter struct {
 	attempts map[uint32][]attempt // by what a producer sent
 	// issued is when a failover of a mirror was last asked for, the first time of it.
 	issued map[string]time.Duration
+	// accepted is when an operator last accepted a gap of a mirror.
+	accepted map[string]time.Duration
 	// begun is when a start of a mirror was first seen, by its id.
 	begun map[string]time.Duration
 	// plans are the previews that operators saw, by the partition's plan id.
@@ -57,7 +59,7 @@ type attempt struct {
 
 func newArbiter(w *mirrors) *arbiter {
 	return &arbiter{
-		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{},
+		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{}, accepted: map[string]time.Duration{},
 		begun: map[string]time.Duration{}, plans: map[string]mirror.PartitionPlan{}, committed: map[string]time.Duration{},
 	}
 }
@@ -102,7 +104,9 @@ type siteJudge struct {
 	kept     map[string]map[string]bool // what a machine's vault was seen to hold
 	wants    map[string]string          // what operators want of each mirror, by its name
 	consent  map[string]string          // plans that starts quoted, by start id
-	shrunk   time.Duration              // when an unclean election or a cut last took records of a leader, -1: never
+	// adoptedAt is when a partition's list changed last.
+	adoptedAt map[meta.PartitionID]time.Duration
+	shrunk    time.Duration // when an unclean election or a cut last took records of a leader, -1: never
 }
 
 // siteLog is what one process's log holds, as last read.
@@ -113,6 +117,8 @@ type siteLog struct {
 	seq              []*grain
 	serving          types.LeaderEpoch // -1: it doesn't
 	served           types.Offset      // how far clients could read in that epoch
+	grewAt           time.Duration
+	grewFrom         types.Offset // the log end before it grew last
 	checkpoint       string
 	applied          timeline.List
 }
@@ -121,7 +127,7 @@ func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
 	return &siteJudge{
 		a: a, c: c, revs: map[string]meta.Revision{}, records: map[meta.PartitionID]*meta.PartitionRecord{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
 		logs: map[*held]*siteLog{}, before: map[string]*siteLog{}, promised: map[meta.PartitionID]map[*grain]bool{}, kept: map[string]map[string]bool{},
-		wants: map[string]string{}, consent: map[string]string{}, shrunk: -1,
+		adoptedAt: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[string]string{}, shrunk: -1,
 	}
 }
 
@@ -255,6 +261,9 @@ func (s *siteJudge) reread(m *machine, h *held, l *siteLog, v log.View) bool {
 		}
 	}
 	l.known, l.start, l.end, l.history = true, v.LogStart, v.LogEnd, v.History
+	if !first && v.LogEnd > oldEnd {
+		l.grewAt, l.grewFrom = s.a.w.k.now, oldEnd
+	}
 	for i := range fresh {
 		if !s.take(m, h, l, &fresh[i], old, first) {
 			return false
@@ -353,6 +362,10 @@ func (s *siteJudge) copied(m *machine, h *held, l *siteLog, g *grain) {
 	if rec == nil || rec.Leader != m.id || rec.Writable || rec.Mirror == nil || h.part.IsFollowing() {
 		return
 	}
+	if now := s.records[h.id]; now != nil && g.epoch > now.LeaderEpoch {
+		s.a.fail("EpochCovers", "%s %s: %s lies in the log, the leader epoch is %d (R21)", m.name, h.part.Name(), g, now.LeaderEpoch)
+		return
+	}
 	far := s.a.w.farOf(rec.Mirror.SourceClusterID)
 	if far == nil || g.isCommitted(far) {
 		return
@@ -434,6 +447,9 @@ func (s *siteJudge) gone(m *machine, h *held, l *siteLog, old []*grain, oldEnd t
 			cut = append(cut, g)
 		}
 	}
+	if !first {
+		s.jumped(m, h, l, oldEnd)
+	}
 	if len(cut) == 0 {
 		return
 	}
@@ -451,7 +467,48 @@ func (s *siteJudge) gone(m *machine, h *held, l *siteLog, old []*grain, oldEnd t
 	if e, err := h.part.LeaderEpoch(); err == nil && e == l.serving && cut[0].next <= l.served {
 		s.a.fail("CutHasEpoch", "%s %s: %v went in epoch %d, in which clients could read up to %d (R20)", m.name, h.part.Name(), cut[0], e, l.served)
 	}
+	s.ahead(m, h, cut)
 	s.release(m, h, cut)
+}
+
+// jumped is NoSilentGap: with gap.policy=fail a mirror's log goes on above its end only
+// where the adoption gave the offsets between up, or an operator said so (R28).
+func (s *siteJudge) jumped(m *machine, h *held, l *siteLog, oldEnd types.Offset) {
+	rec := s.records[h.id]
+	if rec == nil || rec.Leader != m.id || rec.Mirror == nil || rec.Writable || s.a.w.o.ContinueOverGap || oldEnd == 0 || l.start <= oldEnd {
+		return
+	}
+	if s.adoptedAt[h.id] >= l.grewAt || s.a.accepted[s.c.id+rec.Mirror.Name] >= l.grewAt {
+		return
+	}
+	s.a.fail("NoSilentGap", "%s %s: the log ended at %d and begins at %d (R28)", m.name, h.part.Name(), oldEnd, l.start)
+}
+
+// ahead is AheadOfMirror: a mirror that has more than its source, itself a mirror
+// that will have it again, waits, and cuts nothing (R27).
+func (s *siteJudge) ahead(m *machine, h *held, cut []*grain) {
+	rec := s.records[h.id]
+	if rec == nil || rec.Leader != m.id || rec.Mirror == nil || rec.Writable {
+		return
+	}
+	f, ok := s.a.w.farOf(rec.Mirror.SourceClusterID).(tideFar)
+	if !ok {
+		return
+	}
+	theirs := f.c.record(h.id)
+	if theirs == nil || theirs.Writable || theirs.Mirror == nil || theirs.Mirror.State != meta.MirrorMirroring || !theirs.Timelines.Equal(rec.Timelines) {
+		return
+	}
+	root := s.a.w.farOf(theirs.Mirror.SourceClusterID)
+	g := cut[0]
+	if t, ok := root.(tideFar); ok && s.adoptedAt[h.id] < s.a.w.k.now-2*time.Second && f.c.judged.(*siteJudge).adoptedAt[h.id] < s.a.w.k.now-2*time.Second {
+		for held, l := range t.c.judged.(*siteJudge).logs {
+			if held.id == h.id && l.serving >= 0 && slices.Contains(l.seq, g) && g.next <= l.served {
+				s.a.fail("AheadOfMirror", "%s %s: %s is cut because %s, a mirror, lacks it; %s has it (R27)", m.name, h.part.Name(), g, f.c.id, t.c.id)
+				return
+			}
+		}
+	}
 }
 
 // release takes back what was promised of records that the leader of a mirror cuts
@@ -505,8 +562,8 @@ func (s *siteJudge) epochs(m *machine, h *held, l *siteLog, v log.View) {
 		case entries[i].Start > max(g.base, v.LogStart), prev != nil && !s.a.w.o.Compacted && entries[i].Start != g.base && g.parent == prev && g.base == prev.next:
 			s.a.fail("EpochHistory", "%s %s: entry %v of log [%d, %d) doesn't begin where %s came", m.name, h.part.Name(), entries[i], v.LogStart, v.LogEnd, g)
 			return
-		case prev != nil && g.base > prev.next && entries[i].Start > prev.next && s.c.number >= 0 && !s.a.w.o.Compacted:
-			s.a.fail("EpochHistory", "%s %s: entry %v begins above the log end %d at which %s came (R4)", m.name, h.part.Name(), entries[i], prev.next, g)
+		case l.grewAt == s.a.w.k.now && g.base >= l.grewFrom && (prev == nil || prev.next <= l.grewFrom) && entries[i].Start > max(l.grewFrom, v.LogStart):
+			s.a.fail("EpochHistory", "%s %s: entry %v begins above the log end %d at which %s came (R4)", m.name, h.part.Name(), entries[i], l.grewFrom, g)
 			return
 		}
 		prev = g

@@ -76,6 +76,7 @@ func init() {
 		{"kafka-recreate", 0.05, kafka((*world).recreateTopic)},
 		{"clock-jump", 0.5, of((*cluster).clockJump)},
 		{"crash-leader", 1, (*mirrors).crashLeader},
+		{"kafka-rewrite", 0, kafka((*world).sourceRewrites)}, // of mutations that look for it
 	}
 }
 

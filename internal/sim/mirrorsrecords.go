@@ -87,8 +87,11 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	s.epochRises(id, old, rec)
 	s.elected(id, old, rec)
 	s.promotedOnce(id, old, rec)
-	if !old.Timelines.Equal(rec.Timelines) && !rec.Writable {
-		s.adopted(id, rec)
+	if !old.Timelines.Equal(rec.Timelines) {
+		s.adoptedAt[id] = s.a.w.k.now
+		if !rec.Writable {
+			s.adopted(id, rec)
+		}
 	}
 }
 

@@ -45,6 +45,9 @@ func (w *mirrors) verb(d dice, c *cluster, what string, do func(ctx context.Cont
 			continue
 		}
 		w.verbs[kind]++
+		if name, ok := strings.CutPrefix(what, "accept-gap "); ok {
+			w.check.accepted[c.id+name] = w.k.now
+		}
 		if name, ok := strings.CutPrefix(what, kind+" "); ok && (kind == "failover" || kind == "switchover") {
 			name, _, _ = strings.Cut(name, " ")
 			w.check.issued[c.id+name] = w.k.now

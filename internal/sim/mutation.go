@@ -61,6 +61,7 @@ func Mutations() []*Mutation {
 		{Name: "promote-again", Rule: "R23: a late retry promotes once more", Finds: []string{"PromotedOnce"}, PromoteAgain: true, adjust: with("failover", 1.5)},
 	}
 	list = append(list, clusterMutations()...)
+	list = append(list, mirrorsMutations()...)
 	slices.SortFunc(list, func(a, b *Mutation) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
@@ -126,8 +127,7 @@ func copyOf(r log.Removal) (log.Removal, error) {
 
 // Keep implements log.Keeper.
 func (l *lateKeeper) Keep(r log.Removal) (string, error) {
-	r, err := copyOf(r)
-	if err != nil {
+	if err := copyRanges(&r); err != nil {
 		return "", err
 	}
 	l.n.w.check.laterKept++
@@ -136,4 +136,25 @@ func (l *lateKeeper) Keep(r log.Removal) (string, error) {
 		_, _ = l.n.vault.Keep(r) // what comes of it is what the checkers are to see
 	})
 	return "kept-later", nil
+}
+
+// copyRanges has a removal hold copies of what goes, for who reads it after the cut.
+func copyRanges(r *log.Removal) error {
+	for i := range r.Ranges {
+		g := &r.Ranges[i]
+		raw := make([]byte, g.Len)
+		if _, err := g.File.ReadAt(raw, g.Pos); err != nil {
+			return err
+		}
+		copied := vfs.NewMem()
+		f, err := copied.Create("copy")
+		if err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(raw, g.Pos); err != nil {
+			return err
+		}
+		g.File, g.Whole = f, false
+	}
+	return nil
 }

@@ -236,6 +236,6 @@ func (m *Mirrors) policyOf(l led, s *config.Mirror) core.Policy {
 	me := m.o.Node.Me()
 	return core.Policy{
 		ClusterID: m.o.Node.ClusterID(), TopicID: l.id.Topic, Me: me.ID, BrokerEpoch: me.Epoch,
-		EpochHeadroom: s.EpochHeadroom, ContinueOverGaps: s.GapPolicy == "continue",
+		EpochHeadroom: s.EpochHeadroom, ContinueOverGaps: s.GapPolicy == "continue", Rules: m.o.Rules.Core,
 	}
 }
