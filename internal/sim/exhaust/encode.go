@@ -209,7 +209,7 @@ func (e *encoder) roles(b []byte, r *meta.PartitionRecord, n *node) []byte {
 
 // process writes what a running process knows.
 func (e *encoder) process(b []byte, k *cluster, n *node) []byte {
-	b = append(b, flags(n.rev == k.rev, n.leading, n.held, n.realigning, n.owing, n.allFetched, n.owesCut), flags(n.led, n.alone, n.machineRev == n.rev))
+	b = append(b, flags(n.rev == k.rev, n.leading, n.held, n.realigning, n.owing, n.allFetched, n.owesCut), flags(n.led, n.machineRev == n.rev))
 	b = num(b, int64(n.assigned), int64(n.served), int64(n.servedIn))
 	if n.rev != k.rev {
 		b = e.roles(e.record(b, n.rec), n.rec, n)

@@ -2,11 +2,12 @@ package exhaust
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tidemark/internal/assert"
 )
 
 // Search says what to look through.
@@ -255,9 +256,8 @@ func (e *explorer) walk(b *branch, s *state, level, kids int, cursors []int) {
 // again is the state that a step is known to lead to.
 func (e *explorer) again(s *state, a action) *state {
 	x := &step{w: e.x.w, s: s.clone()}
-	if !x.do(a) {
-		panic(fmt.Sprintf("exhaust: %v is not possible any more", a))
-	}
+	// Invariant I-300: a step that led to a state leads to it again.
+	assert.That(x.do(a), "I-300: %v is not possible any more", a)
 	return x.s
 }
 

@@ -276,7 +276,6 @@ func (x *step) receive(c, i int) {
 	x.note("%s: %s", name(c, i), v.Kind)
 	switch v.Kind {
 	case replica.VerdictAccept:
-		n.alone = false
 		x.take(c, i, v, a)
 	case replica.VerdictCut:
 		x.cut(c, i, cutting{at: v.At, cause: mirror.CauseDivergence})

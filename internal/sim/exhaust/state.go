@@ -75,7 +75,6 @@ type node struct {
 	gen      uint64
 	answer   *answer // of its leader, on its way
 	owesCut  bool    // following is put off: the first cut can't be made
-	alone    bool    // it has cut, and accepted nothing since
 
 	machine    *mirror.Partition
 	ask        mirror.Effect // what the machine waits for

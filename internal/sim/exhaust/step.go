@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/core/mirror"
 	"tidemark/internal/core/modellog"
 	"tidemark/internal/core/replica"
@@ -38,9 +39,6 @@ type step struct {
 type violation struct {
 	invariant, detail string
 }
-
-// Error is the violation in words.
-func (v *violation) Error() string { return v.invariant + ": " + v.detail }
 
 func (x *step) problemf(invariant, format string, args ...any) {
 	if x.problem == nil && !x.w.mute[invariant] {
@@ -224,9 +222,10 @@ func (n *node) recover() {
 			start = kept[next].Start
 		}
 		if last, ok := n.log.History.Latest(); !ok || last.Epoch != r.Epoch {
-			if _, err := n.log.History.Assign(r.Epoch, start); err != nil {
-				panic(err)
-			}
+			_, err := n.log.History.Assign(r.Epoch, start)
+			e, covered := n.log.History.EpochForOffset(r.Offset)
+			// Invariant I-301: the history is the one that the batches imply (R2).
+			assert.That(err == nil && covered && e == r.Epoch, "I-301: epoch %d recovered at %d: %v, history %v", r.Epoch, start, err, &n.log.History)
 		}
 		end = r.Offset + 1
 	}
