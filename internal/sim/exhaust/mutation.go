@@ -171,7 +171,7 @@ func firstCut(r timeline.Rules) rules { return rules{mirror: mirror.Rules{FirstC
 
 // mutations are the rules that can be switched off, in the order of their numbers.
 //
-//tidy:long a table
+//tidy:long a table with an entry for each rule
 func mutations() []mutation {
 	wrong := []string{"OneWriter", "LogMatching", "MirrorPrefix", "AckedIsKept", "ISRHoldsHW", "Ownership", "PANIC"}
 	with := func(more ...string) []string { return append(slices.Clone(wrong), more...) }
