@@ -10,7 +10,7 @@ export GOFLAGS := -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZ_PACKAGES := $(shell grep -rl --include=*_test.go '^func Fuzz' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
-.PHONY: all help build demo test race fuzz bench bench-mirror bench-cluster kafka chaos chaos-mirror ci fmt-check vet lint vectors
+.PHONY: all help build demo explore test race fuzz bench bench-mirror bench-cluster kafka chaos chaos-mirror ci fmt-check vet lint vectors
 all: fmt-check vet lint test
 
 help: ## this list
@@ -25,6 +25,9 @@ demo: $(BIN) ## a source and a standby in one process: mirror, unclean election,
 
 test: ## unit, property, vector and end-to-end tests
 	$(GO) test -timeout 15m ./...
+
+explore: $(BIN) ## every order of every operation on two small clusters, as deep as T (default 60s; 1h) allows on two cores
+	$(BIN) sim --exhaustive --for $(T) -j 2
 
 race: ## the same under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./...
@@ -42,7 +45,7 @@ bench-mirror: $(BIN) ## benchmarks of whole processes beside Apache Kafka and Mi
 	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_MIRRORMAKER_LIBS=$(CURDIR)/.cache/mirrormaker TIDEMARK_BIN=$(CURDIR)/$(BIN) \
 	  $(GO) test -tags kafka -run '^$$' -bench . -benchtime 1x -timeout 60m ./test/kafka/
 
-bench-cluster: $(BIN) ## three nodes beside three of Apache Kafka: F=Throughput, Latency, JavaClient, CatchUp, Idle, Failover; all without (long)
+bench-cluster: $(BIN) ## three nodes beside three of Apache Kafka: F=Throughput, Latency, JavaClient, CatchUp, Idle, Failover; Tidemark alone: ChangeOfSides, Outage, GroupAge; all without (long)
 	test/kafka/fetch-kafka .cache/kafka
 	TIDEMARK_KAFKA_LIBS=$(CURDIR)/.cache/kafka/libs TIDEMARK_BIN=$(CURDIR)/$(BIN) $(GO) test -tags kafka -count=1 -v -timeout 3h -run '^TestFigure$(F)' ./test/perf/
 
@@ -54,7 +57,8 @@ FAULTS := bin/tidemark-faults
 $(FAULTS): $(shell find cmd internal -name '*.go' -not -name '*_test.go') go.mod go.sum
 	$(GO) build -tags faults -ldflags '$(LDFLAGS)' -o $@ ./cmd/tidemark
 
-chaos: $(FAULTS) ## a cluster killed, cut off and robbed of its disks under load for T (default 60s; 10m, 1h), SEED repeats the schedule, JAVA=1 adds Java's producer (after make kafka)
+chaos: $(FAULTS) ## a cluster killed, cut off and robbed of its disks under load for T (default 60s; 10m, 1h), SEED repeats the schedule, JAVA=1 adds Java's producer (needs JDK 17 and Maven)
+	$(if $(JAVA),test/kafka/fetch-kafka .cache/kafka)
 	TIDEMARK_BIN=$(CURDIR)/$(FAULTS) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) TIDEMARK_CHAOS_NODES=$(NODES) \
 	  TIDEMARK_KAFKA_LIBS=$(if $(JAVA),$(CURDIR)/.cache/kafka/libs) \
 	  $(GO) test -tags chaos -count=1 -v -timeout 3h ./test/chaos/
