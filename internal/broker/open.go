@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"tidemark/internal/broker/ids"
@@ -49,7 +50,7 @@ func (p *Partition) open(topic config.Topic) error {
 	var rec log.Recovery
 	err := p.dir.takeFork(meta.PartitionID{Topic: p.id, Number: p.tp.Partition}, p.tp)
 	if err == nil {
-		l, rec, err = log.Open(p.logOptions(topic))
+		l, rec, err = p.openLog(topic)
 	}
 	if errors.Is(err, log.ErrTopicID) {
 		// A deletion that a crash interrupted left the folder of an older topic of this
@@ -59,7 +60,7 @@ func (p *Partition) open(topic config.Topic) error {
 			suffix = straySuffix
 		}
 		if _, err = p.dir.setAside(p.tp.String(), suffix); err == nil {
-			l, rec, err = log.Open(p.logOptions(topic))
+			l, rec, err = p.openLog(topic)
 		}
 	}
 	switch {
@@ -74,6 +75,22 @@ func (p *Partition) open(topic config.Topic) error {
 	p.dir.checkpoints.Attach(l)
 	p.tellRecovery(rec)
 	return nil
+}
+
+// openLog opens the log, or makes one where there is none: then the checkpoint
+// files must not say anything of that name any more, as a deleted topic had it.
+func (p *Partition) openLog(topic config.Topic) (*log.Log, log.Recovery, error) {
+	_, err := p.dir.fs.Stat(filepath.Join(p.dir.path, p.tp.String()))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = p.dir.checkpoints.Begin(p.tp)
+	}
+	if err != nil {
+		if vfs.IsDiskFault(err) {
+			err = fmt.Errorf("%w: %w", log.ErrOffline, err)
+		}
+		return nil, log.Recovery{}, err
+	}
+	return log.Open(p.logOptions(topic))
 }
 
 // admit waits until this dir may open one more log: while the dir recovers from

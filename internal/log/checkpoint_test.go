@@ -195,3 +195,51 @@ func FuzzParseOffsets(f *testing.F) {
 		}
 	})
 }
+
+// A topic is deleted and made again: what the files say of the old one's
+// partition must be off the disk before the new one's log is made. A log start
+// of it would take the new records with it after a crash.
+func TestAPartitionsNameComesAgain(t *testing.T) {
+	tp := types.TopicPartition{Topic: "orders"}
+	stale := func(t *testing.T) (vfs.FS, *DirCheckpoints) {
+		t.Helper()
+		fsys := vfs.NewMem()
+		if err := fsys.MkdirAll("d"); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{RecoveryPointFile, HighWatermarkFile, LogStartFile} {
+			if err := vfs.WriteAtomic(fsys, "d/"+name, FormatOffsets([]CheckpointLine{{tp, 30}})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, problems, err := OpenCheckpoints(fsys, "d")
+		if err != nil || len(problems) > 0 || c.Get(tp).LogStart != 30 {
+			t.Fatal(c.Get(tp), problems, err)
+		}
+		return fsys, c
+	}
+	isGone := func(t *testing.T, fsys vfs.FS, c *DirCheckpoints) {
+		t.Helper()
+		if err := c.Begin(tp); err != nil {
+			t.Fatal(err)
+		}
+		again, _, err := OpenCheckpoints(fsys, "d")
+		if err != nil || again.Get(tp) != (Marked{}) || c.Get(tp) != (Marked{}) {
+			t.Fatalf("the files say %+v, memory %+v (%v)", again.Get(tp), c.Get(tp), err)
+		}
+	}
+	t.Run("read at the start", func(t *testing.T) {
+		fsys, c := stale(t)
+		isGone(t, fsys, c)
+	})
+	t.Run("deleted while it runs", func(t *testing.T) {
+		fsys, c := stale(t)
+		c.Detach(tp)
+		isGone(t, fsys, c)
+	})
+	t.Run("nobody knows it", func(t *testing.T) {
+		fsys, c := stale(t)
+		c.Retain()
+		isGone(t, fsys, c)
+	})
+}

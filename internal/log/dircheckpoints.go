@@ -32,7 +32,10 @@ type DirCheckpoints struct {
 	mu    sync.Mutex // guards the following
 	logs  map[types.TopicPartition]*Log
 	found map[types.TopicPartition]Marked // lines read at open, of logs not attached yet
-	asked int64                           // counts requests to write
+	// gone are partitions that the files may still name and that are no more. A log
+	// of the same name must not be taken for one of them (Begin).
+	gone  map[types.TopicPartition]bool
+	asked int64 // counts requests to write
 
 	writing sync.Mutex // held for one write of the files; guards the following
 	written int64      // requests up to this one are on disk
@@ -56,7 +59,7 @@ var checkpointFiles = [4]struct {
 // watermarks they begin at the log start, but without log starts deleted
 // records may come back, so that the caller should tell the operator.
 func OpenCheckpoints(fsys vfs.FS, dir string) (c *DirCheckpoints, problems []error, err error) {
-	c = &DirCheckpoints{fs: fsys, dir: dir, logs: map[types.TopicPartition]*Log{}, found: map[types.TopicPartition]Marked{}}
+	c = &DirCheckpoints{fs: fsys, dir: dir, logs: map[types.TopicPartition]*Log{}, found: map[types.TopicPartition]Marked{}, gone: map[types.TopicPartition]bool{}}
 	for i, file := range checkpointFiles {
 		name := join(dir, file.name)
 		b, err := vfs.ReadFile(fsys, name, 1<<30)
@@ -110,6 +113,7 @@ func (c *DirCheckpoints) Forget(tp types.TopicPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.found, tp)
+	c.gone[tp] = true
 }
 
 // Detach forgets a partition, whose log was deleted.
@@ -118,6 +122,25 @@ func (c *DirCheckpoints) Detach(tp types.TopicPartition) {
 	defer c.mu.Unlock()
 	delete(c.logs, tp)
 	delete(c.found, tp)
+	c.gone[tp] = true
+}
+
+// Begin is called before a log is made in a folder that isn't there yet. What the
+// files say of that name is about a deleted one: a log start of it would take the
+// new records with it at the next open. It is off the disk when Begin returns.
+func (c *DirCheckpoints) Begin(tp types.TopicPartition) error {
+	c.mu.Lock()
+	_, stale := c.found[tp]
+	stale = stale || c.gone[tp]
+	delete(c.found, tp)
+	if stale {
+		c.gone[tp] = true
+	}
+	c.mu.Unlock()
+	if !stale {
+		return nil
+	}
+	return c.Write()
 }
 
 // Retain forgets the lines, read at open, of all partitions that are not
@@ -125,6 +148,9 @@ func (c *DirCheckpoints) Detach(tp types.TopicPartition) {
 func (c *DirCheckpoints) Retain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for tp := range c.found {
+		c.gone[tp] = true
+	}
 	clear(c.found)
 }
 
@@ -141,7 +167,7 @@ func (c *DirCheckpoints) Write() error {
 	if c.written >= mine {
 		return nil
 	}
-	upTo, contents := c.collect()
+	upTo, contents, gone := c.collect()
 	for i, file := range checkpointFiles {
 		if bytes.Equal(contents[i], c.content[i]) {
 			continue
@@ -152,6 +178,11 @@ func (c *DirCheckpoints) Write() error {
 		c.content[i] = contents[i]
 	}
 	c.written = upTo
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tp := range gone {
+		delete(c.gone, tp)
+	}
 	return nil
 }
 
@@ -162,10 +193,16 @@ func (c *DirCheckpoints) Lower(l *Log) error {
 	return c.Write()
 }
 
-// collect gives the present contents and the number of the newest request they serve.
-func (c *DirCheckpoints) collect() (upTo int64, contents [4][]byte) {
+// collect gives the present contents, the number of the newest request they
+// serve, and the partitions that they no longer name.
+func (c *DirCheckpoints) collect() (upTo int64, contents [4][]byte, gone []types.TopicPartition) {
 	c.mu.Lock()
 	upTo = c.asked
+	for tp := range c.gone {
+		if c.logs[tp] == nil {
+			gone = append(gone, tp)
+		}
+	}
 	all := make(map[types.TopicPartition]Marked, len(c.logs)+len(c.found))
 	for tp, m := range c.found {
 		all[tp] = m
@@ -189,7 +226,7 @@ func (c *DirCheckpoints) collect() (upTo int64, contents [4][]byte) {
 		}
 		contents[i] = FormatOffsets(lines)
 	}
-	return upTo, contents
+	return upTo, contents, gone
 }
 
 // marked are the log's marks as the files hold them.
