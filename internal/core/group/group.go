@@ -108,15 +108,22 @@ func (g *group) wakeAt(at types.Millis) {
 // rest computes wake anew: heartbeats only ever push deadlines out, so it is
 // enough to do so when the old one has passed.
 func (g *group) rest() {
-	g.wake = 0
-	g.wakeAt(g.joinDeadline)
-	g.wakeAt(g.syncDeadline)
+	first := types.Millis(0)
+	soonest := func(at types.Millis) {
+		if at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	soonest(g.joinDeadline)
+	soonest(g.syncDeadline)
 	for _, at := range g.pendingJoin {
-		g.wakeAt(at)
+		soonest(at)
 	}
 	for _, m := range g.members {
-		g.wakeAt(m.deadline)
+		soonest(m.deadline)
 	}
+	g.wake = 0
+	g.wakeAt(first) // once: in the order of a map each would leave an entry of its own
 }
 
 // keepAlive starts a member's session anew.
