@@ -31,7 +31,9 @@ const defaultLoadBufferBytes = 5 << 20
 
 // load reads the partition from its start to where its log ends now, and
 // replays it into the table. It waits for the high watermark to get there:
-// records beyond it may still go.
+// records beyond it may still go. All of it is read as it is served in the loop's
+// own leader epoch: a partition that was led before, followed and is led again may
+// still show its log as it was.
 func (l *loop) load() error {
 	topic, ok := l.c.o.Image().TopicByName(OffsetsTopic)
 	if !ok {
@@ -43,13 +45,13 @@ func (l *loop) load() error {
 	}
 	l.log = p
 	end, err := p.ListOffset(api.OffsetQuery{
-		Timestamp: api.TimestampLatest, CurrentLeaderEpoch: types.NoLeaderEpoch, Replica: l.c.o.NodeID,
+		Timestamp: api.TimestampLatest, CurrentLeaderEpoch: l.epoch, Replica: l.c.o.NodeID,
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotYet, err)
 	}
 	start, err := p.ListOffset(api.OffsetQuery{
-		Timestamp: api.TimestampEarliest, CurrentLeaderEpoch: types.NoLeaderEpoch, Replica: types.NoBroker,
+		Timestamp: api.TimestampEarliest, CurrentLeaderEpoch: l.epoch, Replica: types.NoBroker,
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotYet, err)
@@ -104,7 +106,7 @@ func (r *loader) read() error {
 		size = defaultLoadBufferBytes
 	}
 	err := r.loop.log.Read(r.from, api.ReadRequest{
-		CurrentLeaderEpoch: types.NoLeaderEpoch, LastFetchedEpoch: types.NoLeaderEpoch,
+		CurrentLeaderEpoch: r.loop.epoch, LastFetchedEpoch: types.NoLeaderEpoch,
 		MaxBytes: size, MinOne: true, Replica: types.NoBroker, ReplicaEpoch: types.NoBrokerEpoch,
 	}, &r.out)
 	if wire.CodeOf(err) == wire.ErrOffsetOutOfRange {

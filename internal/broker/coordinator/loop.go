@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -159,10 +160,10 @@ func (l *loop) end(err error) {
 	if len(l.waiting) > 0 {
 		probeResigned.Reached()
 	}
-	for id, a := range l.waiting {
-		a.give(group.CodeResponse{Code: code})
-		delete(l.waiting, id)
+	for _, id := range slices.Sorted(maps.Keys(l.waiting)) { // a simulated run has one order
+		l.waiting[id].give(group.CodeResponse{Code: code})
 	}
+	clear(l.waiting)
 	l.table = nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
 )
@@ -102,6 +103,8 @@ func (m *mailbox) take(n int) []task {
 // written hands the loop the outcome of its write.
 func (m *mailbox) written(done []completion) {
 	m.mu.Lock()
+	// Invariant I-280: a loop has one write under way at a time.
+	assert.That(!m.wrote, "I-280: a second write has ended before the loop took the first one's outcome")
 	m.done, m.wrote = done, true
 	m.mu.Unlock()
 	m.tell()
