@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"tidemark/internal/clock"
+)
 
 // poll reads what is there, and waits for more until the request is satisfied.
 //
@@ -19,7 +23,7 @@ func (f *fetchCall) poll() {
 			continue
 		}
 		if f.news {
-			f.deadline, f.news = earlier(f.deadline, time.Now().Add(newsPatience)), false
+			f.deadline, f.news = earlier(f.deadline, clock.Now(f.Ctx).Add(newsPatience)), false
 		}
 		if !f.wait() {
 			return
@@ -84,23 +88,14 @@ func (f *fetchCall) watch() {
 
 // wait blocks until a partition moves (true), or it is time to answer (false).
 func (f *fetchCall) wait() bool {
-	left := time.Until(f.deadline)
+	left := f.deadline.Sub(clock.Now(f.Ctx))
 	if left <= 0 {
 		return false
 	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
 	var interrupt <-chan struct{}
 	if f.session != nil {
 		interrupt = f.session.interrupted()
 	}
-	select {
-	case <-f.queue.wake:
-		return true
-	case <-timer.C:
-	case <-f.Ctx.Done():
-	case <-f.draining:
-	case <-interrupt:
-	}
-	return false
+	which, err := clock.WaitAny(f.Ctx, left, f.queue.wake, f.draining, interrupt)
+	return err == nil && which == 0
 }

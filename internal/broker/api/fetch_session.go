@@ -2,6 +2,7 @@ package api
 
 import (
 	"container/list"
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -9,8 +10,20 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
 	"tidemark/internal/wire"
+)
+
+var (
+	probeSessionUnknown = probe.New("fetch session: not known here")
+	probeSessionEpoch   = probe.New("fetch session: a request out of turn")
+	probeSessionNoSlot  = probe.New("fetch session: no slot is free")
+	probeSessionEvicted = probe.New("fetch session: an idle one gives its slot to another")
+	probeSessionRemoved = probe.New("fetch session: ended while a request waited for its turn")
+	probeSessionEnds    = probe.New("fetch session: nothing is left in it")
+	probeSessionTwo     = probe.New("fetch session: two requests at once")
 )
 
 // Fetch sessions (KIP-227): the broker remembers which partitions a client
@@ -44,7 +57,7 @@ type fetchSession struct {
 
 	// busy is held during a request of the session. Of two at once the older
 	// answers early: the younger closes its interrupt.
-	busy sync.Mutex
+	busy token
 
 	turn      sync.Mutex // guards the following; never held across busy
 	waiting   int        // requests that wait for busy
@@ -130,13 +143,14 @@ func (f *fetchCall) takeParts() {
 // startSession makes a session of a full request, if there is a slot for it.
 func (c *Call) startSession(f *fetchCall) {
 	s := &fetchSession{usesIDs: f.in.Version >= 13, epoch: 1,
-		parts: make(map[partKey]*fetchPart, len(f.parts)), topics: make(map[topicRef]int), queue: f.queue}
+		busy: newToken(), parts: make(map[partKey]*fetchPart, len(f.parts)), topics: make(map[topicRef]int), queue: f.queue}
 	for _, p := range f.parts {
 		p.topic = s.number(p.ref)
 		s.parts[partKey{p.ref, p.index}] = p
 	}
-	s.acquire()
-	if !c.sessions.add(s) {
+	s.acquire(c.Ctx)
+	if !c.sessions.add(s, clock.Now(c.Ctx)) {
+		probeSessionNoSlot.Reached()
 		return
 	}
 	f.session, f.id = s, s.id
@@ -145,18 +159,21 @@ func (c *Call) startSession(f *fetchCall) {
 // resumeSession applies an incremental request to its session.
 func (c *Call) resumeSession(f *fetchCall) (*fetchCall, wire.ErrCode) {
 	in := f.in
-	s := c.sessions.use(in.SessionID)
+	s := c.sessions.use(in.SessionID, clock.Now(c.Ctx))
 	if s == nil {
+		probeSessionUnknown.Reached()
 		return nil, wire.ErrFetchSessionIDNotFound
 	}
-	s.acquire()
+	s.acquire(c.Ctx)
 	code := wire.None
 	switch {
 	case s.removed.Load():
+		probeSessionRemoved.Reached()
 		code = wire.ErrFetchSessionIDNotFound
 	case s.usesIDs != (in.Version >= 13):
 		code = wire.ErrFetchSessionTopicIDError
-	case s.epoch != in.SessionEpoch:
+	case s.epoch != in.SessionEpoch && !c.SessionRules.AnyEpoch:
+		probeSessionEpoch.Reached()
 		code = wire.ErrInvalidFetchSessionEpoch
 	}
 	if code != wire.None {
@@ -171,21 +188,53 @@ func (c *Call) resumeSession(f *fetchCall) (*fetchCall, wire.ErrCode) {
 	f.session, f.queue, f.id = s, s.queue, s.id
 	if len(s.parts) == 0 {
 		// A session of nothing ends; the answer says so by session id 0.
+		probeSessionEnds.Reached()
 		c.sessions.remove(s.id)
 		f.id, f.full = 0, true
 	}
 	return f, wire.None
 }
 
+// token is a lock that a request of the simulator can wait for, too: whoever has
+// received from it holds it.
+type token chan struct{}
+
+func newToken() token {
+	t := make(token, 1)
+	t.Unlock()
+	return t
+}
+
+// Lock waits however long it takes: who holds it is told to hurry.
+func (t token) Lock(ctx context.Context) {
+	_, _ = clock.Wait(context.WithoutCancel(ctx), clock.Forever, t)
+}
+
+// TryLock reports whether it was free, and is held now.
+func (t token) TryLock() bool {
+	select {
+	case <-t:
+		return true
+	default:
+		return false
+	}
+}
+
+// Unlock must be called by who holds it.
+func (t token) Unlock() { t <- struct{}{} }
+
 // acquire takes the session for a request. A request that waits in it is told
 // to answer, and so is this one if yet another comes before it waits.
-func (s *fetchSession) acquire() {
+func (s *fetchSession) acquire(ctx context.Context) {
 	s.turn.Lock()
 	s.waiting++
 	s.interruptLocked()
 	s.turn.Unlock()
 
-	s.busy.Lock()
+	if len(s.busy) == 0 {
+		probeSessionTwo.Reached()
+	}
+	s.busy.Lock(ctx)
 
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -309,12 +358,12 @@ func (s *fetchSession) number(ref topicRef) int {
 }
 
 // use finds a session and notes its use.
-func (sc *sessionCache) use(id int32) *fetchSession {
+func (sc *sessionCache) use(id int32, now time.Time) *fetchSession {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	s := sc.byID[id]
 	if s != nil {
-		s.lastUsed = time.Now()
+		s.lastUsed = now
 		sc.order.MoveToBack(s.place)
 	}
 	return s
@@ -328,17 +377,17 @@ func (sc *sessionCache) find(id int32) *fetchSession {
 }
 
 // add gives the session an id and a slot; false if there is none.
-func (sc *sessionCache) add(s *fetchSession) bool {
+func (sc *sessionCache) add(s *fetchSession, now time.Time) bool {
 	set := sc.settings()
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	if len(sc.byID) >= set.FetchSessionSlots && !sc.evict(set.FetchSessionIdle) {
+	if len(sc.byID) >= set.FetchSessionSlots && !sc.evict(now, set.FetchSessionIdle) {
 		return false
 	}
 	for s.id == 0 || sc.byID[s.id] != nil {
 		s.id = rand.Int32N(1<<31-1) + 1
 	}
-	s.lastUsed = time.Now()
+	s.lastUsed = now
 	s.place = sc.order.PushBack(s)
 	sc.byID[s.id] = s
 	return true
@@ -346,16 +395,17 @@ func (sc *sessionCache) add(s *fetchSession) bool {
 
 // evict frees the slot of the session that was idle longest, if that is long
 // enough and no request is at work in it.
-func (sc *sessionCache) evict(idle time.Duration) bool {
+func (sc *sessionCache) evict(now time.Time, idle time.Duration) bool {
 	front := sc.order.Front()
 	if front == nil {
 		return false
 	}
 	s := front.Value.(*fetchSession)
-	if time.Since(s.lastUsed) < idle || !s.busy.TryLock() {
+	if now.Sub(s.lastUsed) < idle || !s.busy.TryLock() {
 		return false
 	}
 	defer s.busy.Unlock()
+	probeSessionEvicted.Reached()
 	sc.forget(s)
 	s.end()
 	return true

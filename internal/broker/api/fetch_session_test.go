@@ -241,7 +241,7 @@ func TestSessionEpochWrapsToOne(t *testing.T) {
 	w.topic("t", topicOptions{})
 	c := &sessionClient{w: w, version: 12}
 	c.fetch(nil, plain(0, 0))
-	s := w.server.sessions.use(c.id)
+	s := w.server.sessions.use(c.id, time.Now())
 	s.epoch = 1<<31 - 1
 	c.epoch = 1<<31 - 1
 	wantGot(t, c.fetch(nil))
@@ -258,7 +258,7 @@ func TestSessionRequestEndsTheOneBefore(t *testing.T) {
 	in := fetchOf()
 	in.SessionID, in.SessionEpoch, in.MaxWaitMillis, in.MinBytes = c.id, 1, 60_000, 1
 	first := w.start(context.Background(), in, 12)
-	s := w.server.sessions.use(c.id)
+	s := w.server.sessions.use(c.id, time.Now())
 	await.True(t, "the first request to take the session", func() bool {
 		free := s.busy.TryLock()
 		if free {
