@@ -236,7 +236,7 @@ func (b *Broker) Topics() api.Topics { return b.topics }
 // services are what works on top of the partitions.
 type services struct {
 	groups  *coordinator.Coordinator
-	mirrors *mirror.Mirrors
+	mirrors *mirror.Mirrors // nil in a virtual node that has none
 }
 
 // Groups is the group coordinator.

@@ -40,7 +40,7 @@ func (b *Broker) shutDown(ctx context.Context) error {
 		}
 	}
 	running := b.services.Load()
-	if running != nil {
+	if running != nil && running.mirrors != nil {
 		running.mirrors.Close()
 	}
 	if b.server != nil {

@@ -79,6 +79,9 @@ func (p *Partition) settleDeletes() {
 	}
 	own := p.log.View().LogStart
 	low := p.leader.LowWatermark(own)
+	if p.env.rules.DeleteAtOnce {
+		low = own
+	}
 	// Invariant I-233: the low watermark is at most the leader's own log start.
 	assert.That(low <= own, "I-233: %s: low watermark %d above the log start %d", p.tp, low, own)
 	p.deletes = slices.DeleteFunc(p.deletes, func(op *deleteOp) bool {

@@ -20,7 +20,7 @@ func (b *Broker) noticeRestore(image *meta.Image) error {
 	for _, d := range b.dirs {
 		d.trusts.Store(d.seen.follows(now))
 		switch {
-		case d.seen.follows(now) || d.isNew():
+		case d.seen.follows(now) || d.isNew() || b.env.rules.TrustOldMetadata:
 		case d.seen.unreadable:
 			b.logger.Warn("how far this log dir has followed the metadata can't be read: folders that the metadata doesn't know are set aside, not deleted", "dir", d.path)
 		case d.seen.restore != now.restore:
