@@ -28,6 +28,10 @@ type judge struct {
 	revisions map[string]seenKey
 	topicID   types.TopicID // of the topic's name
 	named     bool
+	// hasOffsets: the topic __consumer_offsets is there.
+	hasOffsets bool
+	vaults     map[string][][]byte // entries of vaults, by machine and id
+	groups     map[string]*groupLedger
 }
 
 // leaseSeen is a broker's registration as the store has it.
@@ -52,7 +56,8 @@ type ledger struct {
 	top       *writtenBatch // the highest of them
 	unclean   time.Duration
 	uncleanIn types.LeaderEpoch
-	vault     bool
+	compacted bool // cleanup.policy of its topic
+	starts    logStarts
 }
 
 // place is where a batch stands; one leader writes there once.
@@ -82,6 +87,9 @@ type writtenBatch struct {
 type shadowLog struct {
 	shadow
 	paths     []uint64 // of each batch: everything up to it
+	tail      types.Offset
+	tailPath  uint64 // path up to tail, where batches were forgotten
+	size      int64  // of the log, in bytes
 	hw        types.Offset
 	history   *epoch.History
 	following bool
@@ -93,7 +101,7 @@ type shadowLog struct {
 func newJudge(c *cluster) *judge {
 	return &judge{
 		c: c, ledgers: map[meta.PartitionID]*ledger{}, lives: map[types.BrokerEpoch]life{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
-		leaseOf: map[types.BrokerID]*leaseSeen{}, revisions: map[string]seenKey{},
+		leaseOf: map[types.BrokerID]*leaseSeen{}, revisions: map[string]seenKey{}, vaults: map[string][][]byte{}, groups: map[string]*groupLedger{},
 	}
 }
 
@@ -108,15 +116,12 @@ func (j *judge) ledger(id meta.PartitionID) *ledger {
 	if l == nil {
 		l = &ledger{
 			id: id, written: map[place]*writtenBatch{}, servers: map[types.LeaderEpoch]server{}, writers: map[types.LeaderEpoch]server{},
-			committed: map[types.Offset]*writtenBatch{}, unclean: -1, uncleanIn: -1,
+			committed: map[types.Offset]*writtenBatch{}, unclean: -1, uncleanIn: -1, compacted: j.c.o.Compacted || id.Topic == j.c.offsetsTopic,
 		}
 		j.ledgers[id] = l
 	}
 	return l
 }
-
-// lost takes note of the end of a machine's process.
-func (j *judge) lost(*machine, bool) {}
 
 // look looks at one partition of a process after the process has done something.
 func (j *judge) look(m *machine, h *held) {
@@ -126,14 +131,17 @@ func (j *judge) look(m *machine, h *held) {
 	}
 	s := h.shadowLog
 	following := h.part.IsFollowing()
-	if !s.known || v.LogEnd != s.end || v.LogStart != s.start || v.History != s.history || following != s.following {
-		end, wasKnown := s.end, s.known
+	if !s.known || v.LogEnd != s.end || v.LogStart != s.start || v.History != s.history || following != s.following || v.Size != s.size {
+		start, end, wasKnown := s.start, s.end, s.known
 		s.following = following
 		if !j.reread(m, h, v) {
 			return
 		}
+		if wasKnown && v.LogStart != start {
+			j.startMoved(m, h, v, start, end)
+		}
 		j.history(m, h, v)
-		if wasKnown && v.LogEnd > end {
+		if wasKnown && v.LogEnd > end && v.LogStart <= end {
 			j.epochBegins(m, h, v, end)
 		}
 		if v.LogEnd < end {
@@ -159,39 +167,95 @@ func (j *judge) look(m *machine, h *held) {
 
 // reread takes over what a log holds now.
 func (j *judge) reread(m *machine, h *held, v log.View) bool {
-	s := h.shadowLog
-	from := s.end
-	if !s.known || v.LogEnd < s.end || v.LogStart != s.start || v.LogStart > s.end || j.c.o.Compacted {
-		from = v.LogStart
-		s.batches, s.paths = nil, nil
-	} else if n := len(s.batches); n > 0 && v.LogEnd == s.end {
-		from = v.LogEnd
+	s, l := h.shadowLog, j.ledger(h.id)
+	old := s.shadow
+	all := !s.known || v.LogEnd < s.end || v.LogStart != s.start || v.LogStart > s.end || l.compacted && v.LogEnd == s.end && v.Size != s.size
+	fresh, ok := j.newBatches(m, h, v, all)
+	if ok && !all && l.compacted && s.size+sizeOf(fresh) != v.Size {
+		all = true // it was compacted
+		fresh, ok = j.newBatches(m, h, v, all)
 	}
-	fresh, err := readFrom(h.part.Log(), from)
-	if err != nil {
-		if m.disk.dead {
-			return false
-		}
-		j.fail("LogReadable", "%s %s: from %d: %v", m.name, h.part.Name(), from, err)
+	if !ok {
 		return false
 	}
-	oldEnd := s.end
-	s.known, s.start, s.end, s.history = true, v.LogStart, v.LogEnd, v.History
-	l := j.ledger(h.id)
+	if all {
+		s.forget(v)
+	}
+	s.known, s.start, s.end, s.history, s.size = true, v.LogStart, v.LogEnd, v.History, v.Size
 	for i := range fresh {
 		b := fresh[i]
 		if n := len(s.batches); n > 0 && b.base < s.batches[n-1].next {
 			continue
 		}
-		if b.base == oldEnd {
-			b.oldEnd = oldEnd
+		if b.base == old.end {
+			b.oldEnd = old.end
 		}
 		j.copied(m, h, l, b)
 		if j.c.k.failure != nil {
 			return false
 		}
 	}
-	return true
+	switch {
+	case !old.known:
+		j.opened(m, h, l)
+	case all:
+		j.removed(m, h, l, &old)
+	}
+	return j.c.k.failure == nil
+}
+
+// newBatches reads what came to a log, or with all everything that it holds.
+func (j *judge) newBatches(m *machine, h *held, v log.View, all bool) ([]shadowBatch, bool) {
+	from := h.end
+	if all {
+		from = v.LogStart
+	}
+	fresh, err := readFrom(h.part.Log(), from)
+	if err != nil && !m.disk.dead {
+		j.fail("LogReadable", "%s %s: from %d: %v", m.name, h.part.Name(), from, err)
+	}
+	return fresh, err == nil
+}
+
+func sizeOf(batches []shadowBatch) int64 {
+	n := 0
+	for i := range batches {
+		n += len(batches[i].raw)
+	}
+	return int64(n)
+}
+
+// forget drops what was read. What the log's end stood for goes on unless it was
+// cut, or began anew elsewhere.
+func (s *shadowLog) forget(v log.View) {
+	if n := len(s.batches); n > 0 {
+		s.tail, s.tailPath = s.batches[n-1].next, s.paths[n-1]
+	}
+	if v.LogEnd < s.end || v.LogStart > s.end {
+		s.tailPath = 0
+	}
+	s.batches, s.paths = nil, nil
+}
+
+// pathOf hashes everything up to a batch that comes next in the log, 0 if its
+// beginning isn't known. Below a log start that has risen it is taken from who wrote the batch.
+func (s *shadowLog) pathOf(b *shadowBatch, sum uint64, w *writtenBatch) uint64 {
+	below := uint64(0)
+	switch n := len(s.paths); {
+	case n > 0:
+		below = s.paths[n-1]
+	case b.base == 0:
+		below = 1
+	case s.tail == b.base:
+		below = s.tailPath
+	}
+	switch {
+	case below != 0:
+		return mixed(below, sum)
+	case len(s.paths) == 0 && w != nil:
+		return w.path
+	}
+	return 0
 }
 
 // copied judges one batch that a log holds: whoever holds a batch of an epoch at an
@@ -201,23 +265,23 @@ func (j *judge) copied(m *machine, h *held, l *ledger, b shadowBatch) {
 	sum := sumOf(b.raw)
 	at := place{b.base, b.epoch}
 	w := l.written[at]
-	var path uint64
-	if n := len(s.paths); n > 0 {
-		path = mixed(s.paths[n-1], sum)
-	} else if b.base == 0 {
-		path = mixed(1, sum)
-	}
+	path := s.pathOf(&b, sum, w)
 	if w == nil {
 		w = &writtenBatch{shadowBatch: b, sum: sum, path: path, promised: -1}
 		l.written[at] = w
 		l.order = append(l.order, w)
 		j.wrote(m, h, l, w)
-	} else if !j.c.o.Compacted {
+	} else if l.compacted {
+		if o, ok := foreignRecord(b.raw, w.raw); ok {
+			j.fail("LogMatching", "%s %s: batch %s holds a record at %d that was not written there in that epoch", m.name, h.part.Name(), b, o)
+			return
+		}
+	} else {
 		switch {
 		case w.sum != sum:
 			j.fail("LogMatching", "%s %s: batch %s differs from the one that was written there in that epoch", m.name, h.part.Name(), b)
 			return
-		case path != 0 && w.path != 0 && path != w.path && s.start == 0:
+		case path != 0 && w.path != 0 && path != w.path:
 			j.fail("LogMatching", "%s %s: batch %s lies behind other records than where it was written: %s", m.name, h.part.Name(), b, j.below(s, l, w))
 			return
 		}
@@ -265,6 +329,7 @@ func (j *judge) once(by map[types.LeaderEpoch]server, e types.LeaderEpoch, m *ma
 func (j *judge) serves(m *machine, h *held, e types.LeaderEpoch) {
 	l := j.ledger(h.id)
 	j.once(l.servers, e, m, "both serve in epoch %d", "OneLeader")
+	j.staysDeleted(m, h, l)
 	j.holdsPromised(m, h, l, fmt.Sprintf("leads in epoch %d", e))
 	j.epochDurable(m, h, e)
 }
@@ -279,7 +344,7 @@ func (j *judge) holdsPromised(m *machine, h *held, l *ledger, what string) {
 	slices.Sort(offsets)
 	for _, o := range offsets {
 		w := l.committed[o]
-		if w.next <= s.start || j.keeps(s, w) {
+		if w.next <= s.start || j.keeps(l, s, w) {
 			continue
 		}
 		j.fail("AckedIsKept", "%s %s: %s with log [%d, %d) %v and lacks %s, %s at %v (in epoch %d)", m.name, h.part.Name(), what, s.start, s.end, s.history,
@@ -290,8 +355,8 @@ func (j *judge) holdsPromised(m *machine, h *held, l *ledger, what string) {
 
 // keeps reports whether a log holds a batch; a compacted one, whether it holds
 // its records or newer ones of their keys.
-func (j *judge) keeps(s *shadowLog, w *writtenBatch) bool {
-	if !j.c.o.Compacted {
+func (j *judge) keeps(l *ledger, s *shadowLog, w *writtenBatch) bool {
+	if !l.compacted {
 		return s.has(&w.shadowBatch)
 	}
 	for _, key := range keysOf(w.raw) {
@@ -360,7 +425,7 @@ func (j *judge) acked(m *machine, id meta.PartitionID, base types.Offset, raw []
 	}
 	i := h.index(base)
 	if i >= len(h.batches) || h.batches[i].base != base || !sameBatch(raw, h.batches[i].raw) {
-		if !j.c.o.Compacted {
+		if !l.compacted && base >= h.start {
 			j.fail("AckedIsKept", "%s %s: acknowledged a batch at %d that its log doesn't hold", m.name, h.part.Name(), base)
 		}
 		return
@@ -414,7 +479,7 @@ func (j *judge) isrHolds(l *ledger, why string) {
 				j.fail("ISRHoldsHW", "partition %d, epoch %d: %s; %s is in ISR %v or ELR %v and its log ends at %d", l.id.Number, r.LeaderEpoch, why, at.m.name, r.ISRIDs(), r.ELRIDs(), h.end)
 				return
 			}
-			if j.c.o.Compacted || h.start > 0 || lh.start > 0 {
+			if l.compacted || h.start != lh.start {
 				continue
 			}
 			if a, b := lh.index(hw)-1, h.index(hw)-1; a >= 0 && b >= 0 && (a != b || lh.paths[a] != h.paths[b]) {
@@ -430,7 +495,7 @@ func (j *judge) isrHolds(l *ledger, why string) {
 // it was holds the last batch that anybody was promised.
 func (j *judge) isrHoldsTop(l *ledger, r *meta.PartitionRecord, why string) {
 	top := l.top
-	if top == nil || j.c.o.Compacted {
+	if top == nil || l.compacted {
 		return
 	}
 	for _, member := range slices.Concat(r.ISR, r.ELR) {
@@ -466,7 +531,7 @@ func (j *judge) history(m *machine, h *held, v log.View) {
 	if j.c.k.failure != nil || v.History == nil {
 		return
 	}
-	s := h.shadowLog
+	s, compacted := h.shadowLog, j.ledger(h.id).compacted
 	entries := v.History.Entries()
 	bad := func(format string, args ...any) {
 		j.fail("EpochHistory", "%s %s: history %v of log [%d, %d): "+format, append([]any{m.name, h.part.Name(), v.History, v.LogStart, v.LogEnd}, args...)...)
@@ -477,28 +542,28 @@ func (j *judge) history(m *machine, h *held, v log.View) {
 		if i > 0 && entries[i-1].Epoch == b.epoch {
 			continue
 		}
-		for i < len(entries) && entries[i].Epoch < b.epoch && j.c.o.Compacted {
+		for i < len(entries) && entries[i].Epoch < b.epoch && compacted {
 			i++ // compaction took all its records
 		}
 		if i == len(entries) || entries[i].Epoch != b.epoch {
 			bad("no entry for %s", b)
 			return
 		}
-		if why := misplaced(entries[i], b, before(s.batches, k), v.LogStart, i == 0); why != "" && !j.c.o.Compacted {
+		if why := misplaced(entries[i], b, before(s.batches, k), v.LogStart, i == 0); why != "" && !compacted {
 			bad("%s", why)
 			return
 		}
-		if j.c.o.Compacted && entries[i].Start > b.base {
+		if compacted && entries[i].Start > b.base {
 			bad("entry %v begins above its batch %s", entries[i], b)
 			return
 		}
 		i++
 	}
 	rest := entries[i:]
-	if j.c.o.Compacted && len(rest) > 1 {
+	if compacted && len(rest) > 1 {
 		rest = rest[len(rest)-1:]
 	}
-	if len(rest) > 1 || len(rest) == 1 && (rest[0].Start != v.LogEnd && !j.c.o.Compacted || h.part.IsFollowing() && rest[0].Start >= v.LogEnd) {
+	if len(rest) > 1 || len(rest) == 1 && (rest[0].Start != v.LogEnd && !compacted || h.part.IsFollowing() && rest[0].Start >= v.LogEnd) {
 		bad("entries %v have no records", rest)
 	}
 }
@@ -535,13 +600,13 @@ func (j *judge) final() {
 				j.fail("LogReadable", "%s %s at the end: %v", m.name, h.part.Name(), err)
 				return
 			}
+			l := j.ledger(h.id)
 			for i := range got {
-				if !h.has(&got[i]) && !j.c.o.Compacted {
+				if !h.has(&got[i]) && !l.compacted {
 					j.fail("LogReadable", "%s %s at the end: %s was not there when it was looked at last", m.name, h.part.Name(), got[i])
 					return
 				}
 			}
-			l := j.ledger(h.id)
 			j.holdsPromised(m, h, l, "is in sync at the end")
 			j.twice(m, h)
 		}
@@ -551,13 +616,13 @@ func (j *judge) final() {
 
 // equal demands equal logs of all replicas (Convergence).
 func (j *judge) equal() {
-	if j.c.o.Compacted {
-		return
-	}
 	first := map[meta.PartitionID]*held{}
 	for _, m := range j.c.machines {
 		for _, h := range m.parts {
 			f := first[h.id]
+			if j.ledger(h.id).compacted {
+				continue
+			}
 			if f == nil {
 				first[h.id] = h
 				continue

@@ -20,6 +20,10 @@ type clusterMutation struct {
 	lateAnswers bool
 	// sureOfAll has a transaction whose answer is lost count as refused.
 	sureOfAll bool
+	// noVault keeps nothing of what a cut removes, vaultLate keeps it after the cut (R1).
+	noVault, vaultLate bool
+	// restoreUnmarked puts a backup's records back as they are (R19).
+	restoreUnmarked bool
 	// change, if not nil, changes a transaction on its way to the store.
 	change func(s *storeLink, txn metastore.Txn) metastore.Txn
 	adjust func(*ClusterOptions)
@@ -105,6 +109,7 @@ func clusterMutations() []*Mutation {
 				o.Rates = map[string]float64{"write": 300, "crash": 4, "restart-cleanly": 4, "cut-link": 6, "reassign": 4, "elect-preferred": 6}
 			}}},
 	}
+	list = append(list, serviceMutations()...)
 	for _, m := range list {
 		m.Profile = "cluster"
 	}

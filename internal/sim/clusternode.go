@@ -43,6 +43,7 @@ type machine struct {
 	lateKept int
 	// followedTo is how far the folder had followed the metadata before the start.
 	followedTo meta.Revision
+	bootedOn   meta.Revision // the store's revision then
 	toldBack   bool
 	// kept is what the logs held when the last process ended, where nobody has looked since.
 	kept map[meta.PartitionID]*remembered
@@ -141,6 +142,7 @@ func (m *machine) config() *config.Broker {
 	}
 	c.LogCleanerEnable, c.LogCleanerBackoffMs, c.LogSegmentDeleteDelayMs = o.Compacted || o.Members > 0, 5000, 2000
 	c.Group.MinSessionTimeoutMs, c.Group.InitialRebalanceDelayMs = 1, 200
+	c.Offsets.TopicPartitions = offsetsPartitions
 	if o.SessionSlots > 0 {
 		c.FetchSessionCacheSlots = o.SessionSlots
 	}

@@ -32,6 +32,15 @@ type ClusterOptions struct {
 	PowerLoss, KeepBlock, KeepEntry float64
 	Buggify                         bool
 
+	// Members of consumer groups; 0: there are none, and no __consumer_offsets.
+	Members int
+	// Wire has followers and consumers speak Kafka's protocol with their fetch
+	// sessions; without it a fetch calls the leader's partition.
+	Wire           bool
+	SessionSlots   int32 // max.incremental.fetch.session.cache.slots; 0: the default
+	RetentionBytes int64 // retention.bytes; 0: no limit
+	VaultBytes     int64 // vault.max.bytes; 0: the default
+
 	Rates map[string]float64 // actions of each kind per virtual minute
 }
 
@@ -52,6 +61,21 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 	// cluster-elections moves leaders all the time.
 	"cluster-elections": func(o *ClusterOptions) {
 		o.Rates = map[string]float64{"write": 150, "read": 30, "elect-preferred": 6, "crash": 4, "cut-link": 6, "expire-lease": 4, "restart-cleanly": 2, "reassign": 2}
+	},
+	// cluster-groups has consumer groups whose coordinators and members come and go.
+	"cluster-groups": func(o *ClusterOptions) {
+		o.Members, o.Unclean = max(o.Members, 3), false
+		o.Rates = map[string]float64{"write": 90, "crash-coordinator": 4, "group-leave": 6, "group-pause": 4, "cut-link": 4, "cut-store": 2, "elect-preferred": 4, "reassign": 2, "restart-cleanly": 1}
+	},
+	// cluster-deletes lets records go: retention, DeleteRecords, compaction, cuts, with little room in the vault.
+	"cluster-deletes": func(o *ClusterOptions) {
+		o.SegmentBytes, o.RetentionBytes, o.FlushEvery = min(o.SegmentBytes, 4000), 3000, 100*time.Millisecond
+		o.Rates = map[string]float64{"write": 200, "read": 30, "delete-records": 10, "crash": 4, "crash-leader": 4, "cut-link": 8, "elect-preferred": 4, "crash-in-write": 2}
+	},
+	// cluster-restores puts the metadata back to what it was earlier.
+	"cluster-restores": func(o *ClusterOptions) {
+		o.Length, o.Members = max(o.Length, 90*time.Second), max(o.Members, 2)
+		o.Rates = map[string]float64{"write": 60, "read": 20, "backup": 2, "restore": 1, "crash": 2, "elect-preferred": 3, "reassign": 1, "restart-cleanly": 1}
 	},
 	// cluster-cuts separates brokers from each other and from the store.
 	"cluster-cuts": func(o *ClusterOptions) {
@@ -90,6 +114,10 @@ func SwarmCluster(seed uint64, profile string) (ClusterOptions, error) {
 			o.Rates[a.name] = a.rate * 2 * x
 		}
 	}
+	// What was added later is drawn last: the rest of a seed's options stay.
+	o.Members = pick(d, 0, 0, 0, 2, 3, 4)
+	o.Wire, o.SessionSlots = d.chance(0.4), pick(d, int32(0), 1, 3)
+	o.RetentionBytes, o.VaultBytes = pick(d, int64(0), 0, 0, 3000), pick(d, int64(0), 0, 0, 2500)
 	adjust(&o)
 	return o, nil
 }
@@ -101,6 +129,7 @@ func (o *ClusterOptions) String() string {
 		o.Brokers, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.LagMax, o.SegmentBytes, o.FlushEvery, o.FlushAcks, o.Unclean, o.Compacted, o.Rebalance)
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, consumers %d\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Consumers)
+	fmt.Fprintf(&b, "group members %d; fetches over the wire %v, session slots %d; retention %d bytes, vault %d\n", o.Members, o.Wire, o.SessionSlots, o.RetentionBytes, o.VaultBytes)
 	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
 	for _, a := range clusterActions {
 		if r := o.Rates[a.name]; r > 0 {

@@ -30,6 +30,9 @@ func (l *peerLinks) Close() {}
 
 // NewSession implements follow.Client.
 func (l *peerLinks) NewSession(leader types.BrokerID, o src.SessionOptions) follow.Session {
+	if l.m.c.o.Wire && !l.m.c.mutation.lateAnswers {
+		return src.NewSessionOver(l.frames(leader), leader, o)
+	}
 	return &fetchLink{m: l.m, p: l.m.p, leader: leader, replica: o.Replica, wanted: map[types.TopicPartition]src.FetchPartition{}}
 }
 

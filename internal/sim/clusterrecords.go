@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 
+	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 )
@@ -16,7 +18,7 @@ func (j *judge) stored() bool {
 	j.seen = rev
 	registered := map[types.BrokerID]bool{}
 	there := map[meta.PartitionID]bool{}
-	j.named = false
+	j.named, j.hasOffsets = false, false
 	for _, kv := range kvs {
 		seen := j.revisions[kv.Key]
 		if seen.revision == kv.ModRevision {
@@ -33,7 +35,7 @@ func (j *judge) stored() bool {
 		case meta.KeyBroker:
 			j.registered(kv)
 		case meta.KeyName:
-			if n, err := meta.DecodeName(kv.Key, kv.Value); err == nil {
+			if n, err := meta.DecodeName(kv.Key, kv.Value); err == nil && key.Name == clusterTopic {
 				j.topicID = n.ID
 			}
 		case meta.KeyPartition:
@@ -52,6 +54,7 @@ func (j *judge) stored() bool {
 	for id, l := range j.ledgers {
 		if l.record != nil && !there[id] {
 			l.deleted, l.record = true, nil
+			j.forgotten(id, nil)
 		}
 	}
 	return true
@@ -68,7 +71,8 @@ func (j *judge) stillThere(key meta.Key, registered map[types.BrokerID]bool, the
 	case meta.KeyBroker:
 		registered[key.Broker] = true
 	case meta.KeyName:
-		j.named = true
+		j.named = j.named || key.Name == clusterTopic
+		j.hasOffsets = j.hasOffsets || key.Name == coordinator.OffsetsTopic
 	case meta.KeyPartition:
 		there[meta.PartitionID{Topic: key.TopicID, Number: key.Partition}] = true
 	}
@@ -103,8 +107,9 @@ func (j *judge) recordWritten(kv meta.KV, id meta.PartitionID) {
 	if old != nil && slices.Equal(kv.Value, old.Encode()) {
 		return
 	}
-	l.record = rec
-	j.c.k.note("store", "partition %d: leader %d epoch %d isr %v elr %v replicas %v", id.Number, rec.Leader, rec.LeaderEpoch, rec.ISR, rec.ELR, rec.Replicas)
+	l.record, l.deleted = rec, false
+	j.forgotten(id, rec)
+	j.c.k.note("store", "%s: leader %d epoch %d isr %v elr %v replicas %v", j.nameOf(id), rec.Leader, rec.LeaderEpoch, rec.ISR, rec.ELR, rec.Replicas)
 	if old != nil {
 		if rec.LeaderEpoch < old.LeaderEpoch {
 			j.fail("EpochRises", "%s: leader epoch falls from %d to %d", kv.Key, old.LeaderEpoch, rec.LeaderEpoch)
@@ -122,6 +127,10 @@ func (j *judge) elected(l *ledger, old, rec *meta.PartitionRecord) {
 		j.fail("EpochRises", "partition %d: broker %d leads, then broker %d (registration %d), both in epoch %d", l.id.Number, old.Leader, rec.Leader, rec.LeaderBrokerEpoch, rec.LeaderEpoch)
 		return
 	}
+	if old.Restored && !old.UncleanOnce {
+		j.c.k.probe("election: after a restore")
+		return // all replicas have told what they hold: the best of them leads
+	}
 	for _, m := range slices.Concat(old.ISR, old.ELR) {
 		if m.ID == rec.Leader && (m.BrokerEpoch == rec.LeaderBrokerEpoch || j.clean[rec.LeaderBrokerEpoch] == m.BrokerEpoch) {
 			return
@@ -132,8 +141,17 @@ func (j *judge) elected(l *ledger, old, rec *meta.PartitionRecord) {
 		return
 	}
 	j.c.k.probe("election: unclean")
-	j.c.k.note("store", "partition %d: an unclean election ends what was promised", l.id.Number)
+	j.c.k.note("store", "%s: an unclean election ends what was promised", j.nameOf(l.id))
 	l.unclean, l.uncleanIn = j.c.k.now, rec.LeaderEpoch
 	clear(l.committed)
 	l.top = nil
+	j.forgetGroups(l.id)
+}
+
+// nameOf is a partition as the story tells of it.
+func (j *judge) nameOf(id meta.PartitionID) string {
+	if id.Topic == j.c.offsetsTopic {
+		return fmt.Sprintf("offsets, partition %d", id.Number)
+	}
+	return fmt.Sprintf("partition %d", id.Number)
 }

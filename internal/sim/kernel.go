@@ -26,8 +26,6 @@ type kernel struct {
 	stopped bool
 }
 
-var dbg map[string]int
-
 // event is something that happens at a moment. Events of one moment happen in
 // the order in which they were made.
 type event struct {
@@ -88,9 +86,6 @@ func (k *kernel) runUntil(end time.Duration, steps int) bool {
 		k.now = e.at
 		k.steps++
 		k.mix(uint64(e.at), e.what)
-		if dbg != nil {
-			dbg[e.what]++
-		}
 		e.run()
 	}
 	if k.failure != nil {

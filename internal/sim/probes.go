@@ -1,11 +1,38 @@
 package sim
 
-// KnownProbesOf are the rare branches that a long search of a profile must reach.
-func KnownProbesOf(profile string) []string {
-	if _, ok := clusterProfiles[profile]; ok {
-		return knownClusterProbes
+import (
+	"slices"
+	"strings"
+
+	"tidemark/internal/probe"
+)
+
+// KnownProbesOf are the rare branches that a long search of these profiles must
+// reach: of the simulator's own, and of the product's (package probe).
+func KnownProbesOf(names ...string) []string {
+	var out []string
+	add := func(known []string, ofMirrors bool) {
+		out = append(out, known...)
+		for _, name := range probe.Names() {
+			if strings.HasPrefix(name, "mirror: ") == ofMirrors {
+				out = append(out, codeProbe+name)
+			}
+		}
 	}
-	return KnownProbes
+	for _, p := range names {
+		if _, isCluster := clusterProfiles[p]; isCluster {
+			add(knownClusterProbes, false)
+		} else if _, isMirror := profiles[p]; isMirror {
+			add(KnownProbes, true)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Never gives the known probes that were not reached.
+func Never(reached map[string]int, known []string) []string {
+	return slices.DeleteFunc(slices.Clone(known), func(name string) bool { return reached[name] > 0 })
 }
 
 // knownClusterProbes are those of the system of brokers. What a broker says is a

@@ -3,21 +3,26 @@ package sim
 import (
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"tidemark/internal/probe"
 )
 
 // Search says what to look through.
 type Search struct {
-	From     uint64 // the first seed
-	Count    int    // runs; 0: as many as the time allows
-	For      time.Duration
-	Workers  int // runs at a time, each on its own goroutine; 0: 1
-	Profile  string
+	From    uint64 // the first seed
+	Count   int    // runs; 0: as many as the time allows
+	For     time.Duration
+	Workers int // runs at a time, each on its own goroutine; 0: 1
+	Profile string
+	// Profiles, if not empty, are taken in turns in the place of Profile: a seed with the first one, the next with the second, and so on.
+	Profiles []string
 	Mutation string
 	// Stop ends the search at the first failure.
 	Stop bool
@@ -32,13 +37,21 @@ type Totals struct {
 	Took        time.Duration
 	Failures    map[string]int // by invariant
 	Probes      map[string]int
+	Shares      map[string]*Share // by profile
+}
+
+// Share is one profile's part of a search.
+type Share struct {
+	Runs, Steps, Failed int
+	Virtual             time.Duration
 }
 
 // Look makes one run after another until the count or the time is used up. Runs
 // share nothing, so that several go at once; which seeds are run doesn't depend on it but for the time.
 func Look(s Search) (Totals, error) {
 	began := time.Now()
-	t := Totals{Failures: map[string]int{}, Probes: map[string]int{}}
+	t := Totals{Failures: map[string]int{}, Probes: map[string]int{}, Shares: map[string]*Share{}}
+	before := probe.Counts()
 	var mu sync.Mutex // guards t, next, fault
 	next, stopped := s.From, false
 	var fault error
@@ -52,7 +65,7 @@ func Look(s Search) (Totals, error) {
 			if over {
 				return
 			}
-			r, err := Make(Run{Seed: seed, Profile: s.Profile, Mutation: s.Mutation})
+			r, err := Make(Run{Seed: seed, Profile: s.profileOf(seed), Mutation: s.Mutation})
 			mu.Lock()
 			if err != nil {
 				fault = err
@@ -74,7 +87,35 @@ func Look(s Search) (Totals, error) {
 	}
 	workers.Wait()
 	t.Took = time.Since(began)
+	for name, n := range probe.Counts() {
+		if n -= before[name]; n > 0 {
+			t.Probes[codeProbe+name] += int(n)
+		}
+	}
 	return t, fault
+}
+
+// codeProbe begins the name of a probe that stands in the product (package probe).
+const codeProbe = "code: "
+
+// Profiles lists the mixtures that runs can be made with.
+func Profiles() []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for _, list := range []iter.Seq[string]{maps.Keys(profiles), maps.Keys(clusterProfiles)} {
+			for name := range list {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+	})
+}
+
+func (s *Search) profileOf(seed uint64) string {
+	if len(s.Profiles) == 0 {
+		return s.Profile
+	}
+	return s.Profiles[(seed-s.From)%uint64(len(s.Profiles))]
 }
 
 func (t *Totals) add(r *Result) {
@@ -84,7 +125,16 @@ func (t *Totals) add(r *Result) {
 	for name, n := range r.Probes {
 		t.Probes[name] += n
 	}
+	share := t.Shares[r.Run.Profile]
+	if share == nil {
+		share = &Share{}
+		t.Shares[r.Run.Profile] = share
+	}
+	share.Runs++
+	share.Steps += r.Steps
+	share.Virtual += r.Virtual
 	if r.Failure != nil {
+		share.Failed++
 		t.Failures[r.Failure.Invariant]++
 	}
 }
@@ -101,6 +151,16 @@ func (t Totals) String() string {
 		out += fmt.Sprintf("; %s broken in %d", name, t.Failures[name])
 	}
 	return out
+}
+
+// Table gives the figures, a line for each profile before the sum.
+func (t Totals) Table() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(t.Shares)) {
+		s := t.Shares[name]
+		fmt.Fprintf(&b, "%-18s %7d runs %11d steps %8.1f virtual hours %4d failed\n", name, s.Runs, s.Steps, s.Virtual.Hours(), s.Failed)
+	}
+	return b.String() + t.String()
 }
 
 // Shrink looks for fewer actions that still break the same invariant, within a

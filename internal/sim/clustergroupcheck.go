@@ -1,0 +1,174 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"tidemark/internal/core/group"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// groupLedger is what the checkers know of one group.
+type groupLedger struct {
+	// owners are those of each partition, by generation.
+	owners map[int32]map[int32]string
+	// byText are all commits by their metadata, each with a text of its own.
+	byText map[string]*groupCommit
+	acked  map[int32][]*groupCommit // of each partition, in the order of their answers
+}
+
+// groupCommit is one partition of one commit.
+type groupCommit struct {
+	text      string
+	partition int32
+	offset    types.Offset
+	topic     types.TopicID
+	began     time.Duration
+	// ended is when it was acknowledged, -1 before; in is the leader epoch of the coordinator that did.
+	ended time.Duration
+	in    types.LeaderEpoch
+}
+
+// String is how findings tell of a commit.
+func (c *groupCommit) String() string {
+	return fmt.Sprintf("%s (offset %d, sent at %v)", c.text, c.offset, c.began.Round(time.Millisecond))
+}
+
+func (j *judge) group(id string) *groupLedger {
+	g := j.groups[id]
+	if g == nil {
+		g = &groupLedger{owners: map[int32]map[int32]string{}, byText: map[string]*groupCommit{}, acked: map[int32][]*groupCommit{}}
+		j.groups[id] = g
+	}
+	return g
+}
+
+// forgetGroups drops what was promised to the groups of a partition of the offsets
+// topic: an unclean election took it back.
+func (j *judge) forgetGroups(id meta.PartitionID) {
+	for name, g := range j.groups {
+		if j.c.offsetsPartition(name) == id {
+			clear(g.owners)
+			clear(g.acked)
+		}
+	}
+}
+
+// assigned judges an assignment that a coordinator gave: a partition has one
+// owner in a generation (OneOwner).
+func (j *judge) assigned(m *machine, groupID string, generation int32, id string, parts []int32) {
+	g := j.group(groupID)
+	owners := g.owners[generation]
+	if owners == nil {
+		owners = map[int32]string{}
+		g.owners[generation] = owners
+	}
+	for _, p := range parts {
+		if other, ok := owners[p]; ok && other != id {
+			j.fail("OneOwner", "%s gives partition %d of %s to %q in generation %d, which %q has in it", m.name, p, groupID, id, generation, other)
+			return
+		}
+		owners[p] = id
+	}
+	j.coordinates(m, groupID, "assigns")
+}
+
+// commits takes note of a commit that is about to be sent.
+func (j *judge) commits(groupID string, p int32, at types.Offset) *groupCommit {
+	g := j.group(groupID)
+	c := &groupCommit{text: fmt.Sprintf("%s/%d", groupID, len(g.byText)), partition: p, offset: at, topic: j.c.wantTopic, began: j.c.k.now, ended: -1}
+	g.byText[c.text] = c
+	return c
+}
+
+// offsetsCommitted takes note of an acknowledged commit: it must be kept.
+func (j *judge) offsetsCommitted(m *machine, groupID string, offsets []group.CommitOffset, codes []group.ErrorCode) {
+	g := j.group(groupID)
+	epoch, ok := j.coordinates(m, groupID, "acknowledges a commit")
+	if !ok {
+		return
+	}
+	for i, o := range offsets {
+		c := g.byText[o.Metadata]
+		if codes[i] != group.None || c.ended >= 0 {
+			continue
+		}
+		c.ended, c.in = j.c.k.now, epoch
+		g.acked[c.partition] = append(g.acked[c.partition], c)
+	}
+}
+
+// offsetsRead judges what a coordinator says of the committed offsets: never less than
+// was acknowledged by it or by those that coordinated before it (CommitKept),
+// never beyond what the log holds (GroupNotAhead).
+func (j *judge) offsetsRead(m *machine, groupID string, entries []group.OffsetEntry, began time.Duration) {
+	g := j.group(groupID)
+	epoch, ok := j.coordinates(m, groupID, "tells a committed offset")
+	if !ok {
+		return
+	}
+	for _, e := range entries {
+		read := g.byText[e.Metadata]
+		if e.Offset >= 0 && read == nil {
+			j.fail("CommitKept", "%s tells offset %d of partition %d for %s, which nobody committed (%q)", m.name, e.Offset, e.Partition, groupID, e.Metadata)
+			return
+		}
+		if a := overlooked(g.acked[e.Partition], read, epoch, began); a != nil && a.topic == j.c.wantTopic {
+			j.fail("CommitKept", "%s (epoch %d) tells %v of partition %d for %s; acknowledged in epoch %d at %v was %v",
+				m.name, epoch, read, e.Partition, groupID, a.in, a.ended.Round(time.Millisecond), a)
+			return
+		}
+		if read != nil {
+			j.notAhead(m, groupID, read)
+		}
+	}
+}
+
+// overlooked gives an acknowledged commit that a coordinator must know and that is
+// newer than what it tells, nil if there is none.
+func overlooked(acked []*groupCommit, read *groupCommit, epoch types.LeaderEpoch, began time.Duration) *groupCommit {
+	for _, a := range slices.Backward(acked) {
+		known := a.in < epoch || a.in == epoch && a.ended <= began
+		if a == read || !known {
+			continue
+		}
+		if read == nil || read.ended >= 0 && read.ended < a.began {
+			return a
+		}
+	}
+	return nil
+}
+
+// notAhead demands that a committed offset lies within what consumers could read.
+func (j *judge) notAhead(m *machine, groupID string, c *groupCommit) {
+	l := j.ledger(meta.PartitionID{Topic: c.topic, Number: c.partition})
+	if c.topic != j.c.topic || l.unclean >= 0 || l.deleted {
+		return
+	}
+	end := types.Offset(0)
+	if l.top != nil {
+		end = l.top.next
+	}
+	if c.offset > end {
+		j.fail("GroupNotAhead", "%s tells %v for %s; partition %d was never readable beyond %d", m.name, c, groupID, c.partition, end)
+	}
+}
+
+// coordinates demands that who answers for a group serves its partition as its
+// leader, under a lease that isn't over (CoordinatorFence). It gives the leader epoch.
+func (j *judge) coordinates(m *machine, groupID, what string) (types.LeaderEpoch, bool) {
+	j.leased(m, what)
+	id := j.c.offsetsPartition(groupID)
+	h := m.held(id)
+	if h == nil {
+		j.fail("CoordinatorFence", "%s %s for %s and doesn't hold partition %d", m.name, what, groupID, id.Number)
+		return 0, false
+	}
+	e, err := h.part.LeaderEpoch()
+	if err != nil { // it serves it until its shard has heard of the image
+		j.fail("CoordinatorFence", "%s %s for %s, and it doesn't serve partition %d: %v (R10)", m.name, what, groupID, id.Number, err)
+	}
+	return e, err == nil
+}
