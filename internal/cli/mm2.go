@@ -212,7 +212,7 @@ func (f *mm2File) defaults() {
 		tell("replication.policy.class", mm2Lost, "MirrorMaker renames topics to "+f.from+".TOPIC by default; a mirror keeps names, ids and offsets")
 	}
 	if !has("sync.topic.acls.enabled") {
-		tell("sync.topic.acls.enabled", mm2Lost, "MirrorMaker copies ACLs by default; a mirror doesn't yet")
+		tell("sync.topic.acls.enabled", mm2Carried, "ACLs are copied by default, of groups too")
 	}
 }
 

@@ -76,7 +76,7 @@ func TestImportMM2(t *testing.T) {
 	f(6, "west->east.topics", mm2Carried)
 	f(8, "east->west.enabled", mm2Other)
 	f(15, "emit.checkpoints.interval.seconds", mm2Needless)
-	f(17, "sync.topic.acls.enabled", mm2Lost)
+	f(17, "sync.topic.acls.enabled", mm2Carried)
 	f(23, "west.producer.linger.ms", mm2Needless)
 	f(24, "transforms", mm2Lost)
 	f(25, "groups.exclude", mm2Lost)
@@ -120,7 +120,7 @@ func TestImportMM2Defaults(t *testing.T) {
 			lost++
 		}
 	}
-	if lost != 3 || imp.lost() != 3 || imp.Spec.Exclude == "" {
+	if lost != 2 || imp.lost() != 2 || imp.Spec.Exclude == "" {
 		t.Errorf("%+v", imp)
 	}
 }

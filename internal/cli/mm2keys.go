@@ -153,9 +153,9 @@ func (f *mm2File) flowKey(p *mm2Line, key string) (fate, why string) {
 		return mm2Carried, "topic configs are copied"
 	case "sync.topic.acls.enabled":
 		if strings.EqualFold(p.value, "false") {
-			return mm2Carried, "ACLs aren't copied"
+			return f.setting("mirror.acl.sync.ms", "-1")
 		}
-		return mm2Lost, "ACLs aren't copied yet"
+		return mm2Carried, "ACLs are copied, of groups too, and WRITE as it is: mirrored topics are read-only until the failover"
 	}
 	for _, known := range mm2Prefixes {
 		if strings.HasPrefix(key, known.prefix) {
