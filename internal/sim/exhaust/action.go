@@ -17,6 +17,7 @@ const (
 	doReceive               // the answer on its way comes
 	doCopy                  // a mirror copies until nothing is left
 	doCopyOnce              // a mirror goes on until it has changed something
+	doAnswer                // the source answers what a mirror asks; the answer is on its way
 	doElect                 // a clean election
 	doUnclean               // an unclean election
 	doCrash                 // kill -9: the disk keeps what was written
@@ -39,7 +40,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"write", "replicate", "fetch", "answer", "copy", "copy on", "elect", "elect uncleanly", "kill", "power loss", "stop", "start", "settle ISR", "shrink ISR",
+	"write", "replicate", "fetch", "answer", "copy", "copy on", "source answers", "elect", "elect uncleanly", "kill", "power loss", "stop", "start", "settle ISR", "shrink ISR",
 	"show record", "late transaction", "preview", "begin start", "finish start", "fail over", "fail over again", "abandon", "trim", "compact",
 }
 
@@ -71,7 +72,7 @@ func (a action) cutBefore(part int) action { return a | action(part)<<11 }
 func (a action) String() string {
 	where := clusterIDs[a.cluster()]
 	switch a.kind() {
-	case doReplicate, doFetch, doReceive, doCopy, doCopyOnce, doElect, doUnclean, doCrash, doPowerLoss, doStop, doRestart, doShow, doProduce:
+	case doReplicate, doFetch, doReceive, doCopy, doCopyOnce, doAnswer, doElect, doUnclean, doCrash, doPowerLoss, doStop, doRestart, doShow, doProduce:
 		where = name(a.cluster(), a.node())
 	}
 	s := kindNames[a.kind()] + " " + where
@@ -117,7 +118,7 @@ func (a action) cost() budget {
 	switch a.kind() {
 	case doProduce:
 		return budget(a.cluster())
-	case doFetch, doCopyOnce:
+	case doFetch, doCopyOnce, doAnswer:
 		return forParts
 	case doElect:
 		return forElections
@@ -223,7 +224,7 @@ func (s *state) nodeActions(list []action, c, i int, n *node) []action {
 		list = append(list, act(doReplicate, c, i), act(doFetch, c, i))
 	}
 	if n.machine != nil && n.ask != nil {
-		list = append(list, act(doCopy, c, i), act(doCopyOnce, c, i))
+		list = append(list, act(doCopy, c, i), act(doCopyOnce, c, i), act(doAnswer, c, i))
 	}
 	return list
 }
@@ -287,6 +288,8 @@ func (x *step) carryOutAction(a action) bool {
 		return x.copyOn(c, i, false)
 	case doCopyOnce:
 		return x.copyOn(c, i, true)
+	case doAnswer:
+		return x.answers(c, i)
 	case doElect, doUnclean:
 		return x.elect(c, i, a.kind() == doUnclean)
 	case doCrash:

@@ -8,6 +8,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/mirror"
 	"tidemark/internal/core/modellog"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 )
 
@@ -225,10 +226,8 @@ func (e *encoder) process(b []byte, k *cluster, n *node) []byte {
 		b = num(b, int64(s.LeaderEpoch))
 		b = append(b, flags(n.follower.HasAccepted()))
 		if a := n.answer; a != nil {
-			b = append(b, 1, byte(a.reply.Kind), byte(a.reply.Vouch), flags(a.reply.To.Generation == s.Generation))
-			b = num(b, int64(a.reply.To.Offset), int64(a.reply.To.LastEpoch), int64(a.reply.To.LeaderEpoch), int64(a.reply.Diverging.Epoch),
-				int64(a.reply.Diverging.End), int64(a.reply.LogStart), int64(a.reply.HighWatermark))
-			b = appendRecords(b, a.sent)
+			b = append(b, 1, flags(a.reply.To.Generation == s.Generation))
+			b = appendReply(b, &a.reply, a.sent)
 		}
 	}
 	if n.machine != nil {
@@ -236,7 +235,29 @@ func (e *encoder) process(b []byte, k *cluster, n *node) []byte {
 		b = n.machine.AppendState(b)
 		if n.ask != nil && n.machine.Waits(ticketOf(n.ask)) {
 			b = append(b, askKind(n.ask))
+			if a := n.caught; a != nil && a.ticket == ticketOf(n.ask) {
+				b = appendCaught(b, a)
+			}
 		}
+	}
+	return b
+}
+
+func appendReply(b []byte, r *replica.Reply, sent []modellog.Record) []byte {
+	b = append(b, byte(r.Kind), byte(r.Vouch))
+	b = num(b, int64(r.To.Offset), int64(r.To.LastEpoch), int64(r.To.LeaderEpoch), int64(r.Diverging.Epoch),
+		int64(r.Diverging.End), int64(r.LogStart), int64(r.HighWatermark))
+	return appendRecords(b, sent)
+}
+
+func appendCaught(b []byte, a *caught) []byte {
+	switch ev := a.event.(type) {
+	case mirror.Fetched:
+		return appendReply(num(append(b, 1), int64(ev.SourceEnd)), &ev.Reply, a.sent)
+	case mirror.SourceShown:
+		s := &ev.Source
+		b = num(append(b, 2, flags(s.IsMirror), byte(len(s.Path))), int64(s.LeaderEpoch), int64(s.LogStart), int64(s.LogEnd), int64(s.LastEpoch))
+		return mirror.AppendList(b, s.Timelines)
 	}
 	return b
 }

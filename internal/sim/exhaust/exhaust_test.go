@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestEveryOrder looks at every order to a small depth. A counterexample is
@@ -111,14 +112,15 @@ func TestStepsRead(t *testing.T) {
 	}
 }
 
-// TestOne searches a world to a depth that the environment names, for people.
+// TestOne searches one world, for people: TIDEMARK_WORLD to TIDEMARK_DEPTH, or for TIDEMARK_FOR.
 func TestOne(t *testing.T) {
 	name := os.Getenv("TIDEMARK_WORLD")
 	if name == "" {
 		t.Skip("TIDEMARK_WORLD isn't set")
 	}
 	depth, _ := strconv.Atoi(os.Getenv("TIDEMARK_DEPTH"))
-	r, err := Look(Search{World: name, Depth: depth, Sample: 64, Mutation: os.Getenv("TIDEMARK_MUTATION"), Level: func(l Level) { t.Log(l) }})
+	limit, _ := time.ParseDuration(os.Getenv("TIDEMARK_FOR"))
+	r, err := Look(Search{World: name, Depth: depth, For: limit, Sample: 256, Mutation: os.Getenv("TIDEMARK_MUTATION"), Level: func(l Level) { t.Log(l) }})
 	if err != nil {
 		t.Fatal(err)
 	}

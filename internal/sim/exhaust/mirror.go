@@ -23,7 +23,7 @@ func (x *step) policy(c, i int) mirror.Policy {
 func (x *step) showMachine(c, i int, ev mirror.Event) {
 	n := x.node(c, i)
 	if n.rec == nil || !n.rec.IsMirror() {
-		n.machine, n.ask, n.held, n.realigning, n.owing = nil, nil, false, false, false
+		n.machine, n.ask, n.caught, n.held, n.realigning, n.owing = nil, nil, nil, false, false, false
 		return
 	}
 	if n.machine == nil {
@@ -160,9 +160,7 @@ func (x *step) onLog(c, i int, e mirror.Effect, point *mirror.SetCheckpoint, dat
 		}
 		x.appendCopied(c, i, data[:e.Batches])
 		x.s.c[c].branched = types.NoOffset
-		if j := x.s.c[1-c].server(); j >= 0 {
-			x.checkCopied(c, i, &x.s.c[1-c].nodes[j].log)
-		}
+		x.checkCopied(c, i, x.copied)
 		x.refresh(c, i)
 	}
 }
@@ -292,29 +290,77 @@ func ticketOf(e mirror.Effect) mirror.Ticket {
 	return 0
 }
 
+// answers has the source answer a look-up or a fetch; the answer is on its way then.
+func (x *step) answers(c, i int) bool {
+	n := x.s.c[c].nodes[i]
+	if n.caught != nil || !n.machine.Waits(ticketOf(n.ask)) {
+		return false
+	}
+	a, ok := x.sourceAnswer(c, i)
+	if !ok || a == nil {
+		return false
+	}
+	x.node(c, i).caught = a
+	return true
+}
+
+// sourceAnswer is the source's answer to a look-up or a fetch; false if there is
+// nobody to answer, nil if the question is another.
+func (x *step) sourceAnswer(c, i int) (*caught, bool) {
+	n := x.s.c[c].nodes[i]
+	j := x.s.c[1-c].server()
+	if j < 0 {
+		return nil, false
+	}
+	log := x.s.c[1-c].nodes[j].log
+	switch e := n.ask.(type) {
+	case mirror.LookUp:
+		s, ok := x.look(c)
+		return &caught{ticket: e.Ticket, event: mirror.SourceShown{Ticket: e.Ticket, Source: s}, source: &log}, ok
+	case mirror.Fetch:
+		reply, sent, end, ok := x.fetchFrom(c, e.Request, e.Peek)
+		return &caught{ticket: e.Ticket, event: mirror.Fetched{Ticket: e.Ticket, Reply: reply, SourceEnd: end}, sent: sent, source: &log}, ok
+	}
+	return nil, true
+}
+
+// takeAnswer delivers a source's answer.
+func (x *step) takeAnswer(c, i int, a *caught) {
+	x.copied = a.source
+	x.deliver(c, i, a.event, a.sent)
+}
+
 // answerOne answers what the machine waits for; false if it has to go on waiting.
 func (x *step) answerOne(c, i int) bool {
 	n := x.s.c[c].nodes[i]
+	if a := n.caught; a != nil {
+		x.node(c, i).caught = nil
+		if a.ticket == ticketOf(n.ask) {
+			x.takeAnswer(c, i, a)
+			return true
+		}
+		n = x.s.c[c].nodes[i]
+	}
 	unreachable := func(t mirror.Ticket) bool {
 		x.showMachine(c, i, mirror.SourceFailed{Ticket: t, Reason: mirror.SourceUnreachable, Detail: "no leader"})
 		return true
 	}
 	switch e := n.ask.(type) {
 	case mirror.LookUp:
-		s, ok := x.look(c)
+		a, ok := x.sourceAnswer(c, i)
 		if !ok {
 			return unreachable(e.Ticket)
 		}
-		x.showMachine(c, i, mirror.SourceShown{Ticket: e.Ticket, Source: s})
+		x.takeAnswer(c, i, a)
 	case mirror.Fetch:
-		reply, sent, end, ok := x.fetchFrom(c, e.Request, e.Peek)
+		a, ok := x.sourceAnswer(c, i)
 		if !ok {
 			return unreachable(e.Ticket)
 		}
-		if !e.Peek && reply.Kind == replica.AnswerData && len(sent) == 0 && reply.LogStart <= n.log.Start {
+		if f := a.event.(mirror.Fetched); !e.Peek && f.Reply.Kind == replica.AnswerData && len(a.sent) == 0 && f.Reply.LogStart <= n.log.Start {
 			return false // the source holds the fetch
 		}
-		x.deliver(c, i, mirror.Fetched{Ticket: e.Ticket, Reply: reply, SourceEnd: end}, sent)
+		x.takeAnswer(c, i, a)
 	case mirror.AskVouch:
 		x.showMachine(c, i, mirror.Vouched{Ticket: e.Ticket, Yes: x.vouches(c, e.Epoch, e.Offset)})
 	case mirror.Probe:
@@ -333,8 +379,8 @@ func (x *step) answerOne(c, i int) bool {
 	return true
 }
 
-// deliver gives the machine a fetch's answer with its records.
-func (x *step) deliver(c, i int, ev mirror.Fetched, sent []modellog.Record) {
+// deliver gives the machine an answer with its records.
+func (x *step) deliver(c, i int, ev mirror.Event, sent []modellog.Record) {
 	x.showMachine(c, i, nil)
 	if x.isDown(c, i) || x.problem != nil {
 		return

@@ -78,6 +78,7 @@ type node struct {
 
 	machine    *mirror.Partition
 	ask        mirror.Effect // what the machine waits for
+	caught     *caught       // the source's answer to it, on its way
 	held       bool          // clients and followers aren't answered
 	realigning bool
 	owing      bool
@@ -102,6 +103,15 @@ type answer struct {
 	sent  []modellog.Record
 	// leader is its log when it answered, for the checks.
 	leader *modellog.Log
+}
+
+// caught is a source's answer to a mirror's look-up or fetch.
+type caught struct {
+	ticket mirror.Ticket
+	event  mirror.Event // SourceShown or Fetched
+	sent   []modellog.Record
+	// source is its log when it answered, for the checks.
+	source *modellog.Log
 }
 
 // ackedRecord is a record that was acknowledged.

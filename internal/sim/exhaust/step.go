@@ -30,6 +30,9 @@ type step struct {
 	timing int
 	timed  bool
 
+	// copied is the log that what is being copied was answered from.
+	copied *modellog.Log
+
 	problem *violation
 	notes   []string // what happened, if the story is wanted
 	telling bool

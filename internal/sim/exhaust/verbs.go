@@ -189,7 +189,7 @@ func (x *step) failover(c int, retry bool) bool {
 	x.note("%s is promoted: %s", name(c, i), describe(t.record))
 	n.held = false
 	if x.hold(c, t) {
-		n.machine, n.ask = nil, nil // halted
+		n.machine, n.ask, n.caught = nil, nil, nil // halted
 		return true
 	}
 	if !x.commit(c, t, x.lagOf(c)) {
@@ -204,7 +204,7 @@ func (x *step) failover(c int, retry bool) bool {
 // restartMachine gives a partition that was not promoted a machine anew.
 func (x *step) restartMachine(c, i int) bool {
 	n := x.node(c, i)
-	n.machine, n.ask, n.held, n.realigning, n.owing, n.machineRev, n.led = nil, nil, false, false, false, 0, false
+	n.machine, n.ask, n.caught, n.held, n.realigning, n.owing, n.machineRev, n.led = nil, nil, nil, false, false, false, 0, false
 	x.showMachine(c, i, nil)
 	return true
 }
@@ -229,7 +229,7 @@ func (x *step) abandon(c int) bool {
 	if mirror.Abandonable(k.rec) != nil {
 		return false
 	}
-	n.machine, n.ask = nil, nil
+	n.machine, n.ask, n.caught = nil, nil, nil
 	if !x.readBack(c, i, k.rec) {
 		return x.restartMachine(c, i)
 	}
