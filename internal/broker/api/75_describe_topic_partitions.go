@@ -99,6 +99,7 @@ func (c *Call) describedTopic(name string, from int32, limit int) (topic kmsg.De
 		to := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 		to.ErrorCode, to.Partition, to.LeaderID, to.LeaderEpoch = int16(v.code), p.ID.Number, int32(v.leader), int32(v.epoch)
 		to.Replicas, to.ISR, to.OfflineReplicas = v.replicas, v.isr, v.offline
+		to.EligibleLeaderReplicas, to.LastKnownELR = []int32{}, []int32{} // Java's client takes no null
 		if p.Record != nil {
 			to.EligibleLeaderReplicas = ids(p.Record.ELRIDs())
 		}

@@ -347,6 +347,9 @@ func TestDescribeTopicPartitions(t *testing.T) {
 			}
 			for _, p := range topic.Partitions {
 				got = append(got, types.TopicPartition{Topic: *topic.Topic, Partition: p.Partition}.String())
+				if p.EligibleLeaderReplicas == nil || p.LastKnownELR == nil {
+					t.Errorf("%s: a list of replicas is null, which Java's client doesn't take", name)
+				}
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
