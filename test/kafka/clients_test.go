@@ -14,6 +14,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/test/kafka/cluster"
 )
@@ -26,14 +27,36 @@ type groupReader struct {
 }
 
 var groupReaders = []groupReader{
-	{"java", readJava}, {"kcat", readKcat}, {"franz-go", readFranz}, {"sarama", readSarama}, {"kafkajs", readKafkaJS},
+	{"java", readJava}, {"java-new-protocol", readJavaNew}, {"kcat", readKcat}, {"franz-go", readFranz}, {"sarama", readSarama}, {"kafkajs", readKafkaJS},
 }
 
 func lines(out string) []string { return strings.Fields(strings.TrimSpace(out)) }
 
 func readJava(ctx context.Context, t *testing.T, bootstrap, group, topic string, count int) []string {
-	out, err := cluster.RunJava(ctx, t, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--group", group,
-		"--topic", topic, "--from-beginning", "--max-messages", fmt.Sprint(count), "--timeout-ms", "60000")
+	return javaConsole(ctx, t, bootstrap, group, topic, count)
+}
+
+// readJavaNew is a member of the new protocol (KIP-848) where the cluster has it: at the
+// source. At the standby the group goes on as a classic one, from the same offsets.
+func readJavaNew(ctx context.Context, t *testing.T, bootstrap, group, topic string, count int) []string {
+	resp, err := client(t, bootstrap).Request(ctx, kmsg.NewPtrApiVersionsRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocol := "classic"
+	for _, k := range resp.(*kmsg.ApiVersionsResponse).ApiKeys {
+		if kmsg.Key(k.ApiKey) == kmsg.ConsumerGroupHeartbeat {
+			protocol = "consumer"
+		}
+	}
+	return javaConsole(ctx, t, bootstrap, group, topic, count, "--command-property", "group.protocol="+protocol)
+}
+
+// javaConsole runs Java's console consumer and gives the values that begin with a v.
+func javaConsole(ctx context.Context, t *testing.T, bootstrap, group, topic string, count int, args ...string) []string {
+	t.Helper()
+	out, err := cluster.RunJava(ctx, t, "org.apache.kafka.tools.consumer.ConsoleConsumer", append([]string{"--bootstrap-server", bootstrap, "--group", group,
+		"--topic", topic, "--from-beginning", "--max-messages", fmt.Sprint(count), "--timeout-ms", "60000"}, args...)...)
 	if err != nil {
 		t.Fatalf("Java console consumer: %v\n%s", err, out)
 	}

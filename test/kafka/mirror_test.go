@@ -148,6 +148,14 @@ func TestUncleanElectionAtSource(t *testing.T) {
 	if code != 0 || strings.Count(out, `"records": 5`) != 2 {
 		t.Errorf("the vault must hold two cuts of 5 records: exit %d\n%s\n%s", code, out, errOut)
 	}
+	view, err := cluster.RunJava(ctx, t, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", standby.kafka, "--topic", "__vault.unclean",
+		"--from-beginning", "--max-messages", "10", "--timeout-ms", "60000")
+	for i := range 10 {
+		if want := fmt.Sprintf("lost%d%d", i/5, i%5); err != nil || !strings.Contains(view, want+"\n") {
+			t.Errorf("Java's consumer doesn't read %s of the vault: %v\n%s", want, err, view)
+			break
+		}
+	}
 	mustVerify(t, standby)
 }
 
