@@ -43,15 +43,17 @@ func (l *Log) Cut(o types.Offset, c CutReason) (CutResult, error) {
 		res.From = res.To
 	}
 	if res.From < res.To { // (1)
+		// Before the keeper links what goes: refused for want of room, nothing is shared.
+		if plan.kept, err = l.keepPart(l.segs[plan.index], plan.pos); err != nil {
+			return CutResult{}, l.refuse("copy what stays of a segment that has another name", err)
+		}
 		if res.KeptID, err = l.keep(plan.ranges, res.From, res.To, c); err != nil {
+			l.dropPart(l.segs[plan.index], plan.kept)
 			return CutResult{}, err
 		}
 		plan.state, err = l.producersAt(plan.at)
 		if err != nil {
 			return res, l.fail("replay producers for a cut", err)
-		}
-		if plan.kept, err = l.keepPart(l.segs[plan.index], plan.pos); err != nil {
-			return CutResult{}, l.refuse("copy what stays of a segment that has another name", err)
 		}
 	}
 	res.LostTransactions = l.reopened(plan.state)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -470,5 +471,54 @@ func TestCompactionOfSharedSegments(t *testing.T) {
 		if err := batch.VerifyCRC(it.Raw); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestCutOfASharedSegmentWithoutRoom is refused as a whole: what stays can't be copied,
+// or the keeper has no room for what goes; with room it goes through.
+func TestCutOfASharedSegmentWithoutRoom(t *testing.T) {
+	mem := memFS(t)
+	ffs := faultfs.New(mem)
+	o := options(ffs)
+	keeper := &memoKeeper{}
+	o.Keeper = keeper
+	l, _ := mustOpen(t, o)
+	story(t, l)
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	mustFork(t, l, ffs, 40)
+	before, shared := pictureOf(t, l), files(t, mem, forkDir)
+	refused := func(what string, want error) {
+		t.Helper()
+		if _, err := l.Cut(17, CutReason{Cause: CauseDivergence}); !errors.Is(err, want) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if d := cmp.Diff(before, pictureOf(t, l)); d != "" {
+			t.Errorf("%s changed the log:\n%s", what, d)
+		}
+		for name := range files(t, mem, testDir) {
+			if strings.HasSuffix(name, vfs.TempSuffix) {
+				t.Errorf("%s left %s", what, name)
+			}
+		}
+	}
+	rule := ffs.Inject(faultfs.Rule{Kinds: faultfs.Write, Pattern: "*" + vfs.TempSuffix, Err: syscall.ENOSPC})
+	refused("a full disk", ErrNoSpace)
+	rule.Remove()
+	if len(keeper.removals) > 0 {
+		t.Error("records were kept for a cut that wasn't made")
+	}
+	keeper.err = errors.New("full")
+	refused("a full vault", keeper.err)
+	keeper.err = nil
+	if _, err := l.Cut(17, CutReason{Cause: CauseDivergence}); err != nil {
+		t.Fatal(err)
+	}
+	if v := l.View(); v.LogEnd != 17 {
+		t.Errorf("log end %d", v.LogEnd)
+	}
+	if d := cmp.Diff(shared, files(t, mem, forkDir)); d != "" {
+		t.Errorf("the fork changed:\n%s", d)
 	}
 }

@@ -46,6 +46,13 @@ func (l *Log) keepPart(s *segment, size int64) (*keptPart, error) {
 	return &keptPart{}, nil
 }
 
+// dropPart removes a kept part that isn't needed: the cut was refused.
+func (l *Log) dropPart(s *segment, k *keptPart) {
+	if k != nil {
+		_ = l.fs.Remove(s.path(logSuffix) + vfs.TempSuffix) // an open does it too
+	}
+}
+
 // place gives the kept part the segment's name, which it takes off the shared
 // file. The folder is the caller's to sync. It can be repeated.
 func (l *Log) place(s *segment, k *keptPart) error {
