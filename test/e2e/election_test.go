@@ -15,6 +15,7 @@ import (
 	"tidemark/internal/broker"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/control"
+	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -96,20 +97,32 @@ func TestBackToBackElections(t *testing.T) {
 }
 
 // TestElectionsWithoutRecords (KAFKA-10706): leaders that write nothing leave no
-// trace that keeps anybody from following.
+// trace that keeps anybody from following, or that is asked about over and over.
 func TestElectionsWithoutRecords(t *testing.T) {
 	c := harness.StartCluster(t, 2)
 	c.CreateTopic(t, "orders", []types.BrokerID{1, 2}, map[string]string{"min.insync.replicas": "2"})
 	c.ProduceAll(t, "orders", kgo.AllISRAcks(), harness.Values("v", 3)...)
-	for i := range 20 {
+	const elections, diverged = 20, "tidemark_replication_divergences_total"
+	for i := range elections {
 		leader := types.BrokerID(2 - i%2)
+		before := metric(t, c.Nodes[leader], diverged)
 		c.Elect(t, "orders", leader, nil)
 		awaitProved(t, c.Nodes[leader], "orders")
+		if n := metric(t, c.Nodes[leader], diverged) - before; n > 2 {
+			t.Errorf("after election %d node %d answered %v fetches with a divergence: none of the logs differ", i, leader, n)
+		}
 	}
 	c.ProduceAll(t, "orders", kgo.AllISRAcks(), harness.Values("w", 3)...)
 	c.AwaitEqual(t, "orders", 1, 2)
-	if r := c.Record("orders", 0); len(r.ISR) != 2 || r.LeaderEpoch != 20 {
+	if r := c.Record("orders", 0); len(r.ISR) != 2 || r.LeaderEpoch != elections {
 		t.Errorf("%+v", r)
+	}
+	for _, id := range []types.BrokerID{1, 2} { // the histories hold what the batches imply, and no leader that wrote nothing
+		p, _ := c.Nodes[id].PartitionByName("orders", 0)
+		harness.Eventually(t, "the history of node "+fmt.Sprint(id), func() bool {
+			v, _ := p.View()
+			return slices.Equal(v.History.Entries(), []epoch.Entry{{Epoch: 0, Start: 0}, {Epoch: elections, Start: 3}})
+		})
 	}
 }
 
@@ -254,6 +267,20 @@ func TestALeaderCutOffFromTheMetadata(t *testing.T) {
 	c := harness.StartCluster(t, 3, harness.WithSetting("broker.session.timeout.ms", "1000"))
 	c.CreateTopic(t, "orders", three, map[string]string{"min.insync.replicas": "2"})
 	c.ProduceAll(t, "orders", kgo.AllISRAcks(), harness.Values("v", 5)...)
+	for _, id := range three {
+		c.Nodes[id].AwaitEnd(t, "orders", 5)
+	}
+	c.Gates.Hold(2, 1)
+	c.Gates.Hold(3, 1)
+	c.ProduceAll(t, "orders", kgo.LeaderAck(), harness.Values("tail", 3)...)
+	var acked atomic.Int64
+	old := c.Nodes[1].Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite(), kgo.RecordRetries(0))
+	old.Produce(harness.Context(t), &kgo.Record{Topic: "orders", Value: []byte("never committed")}, func(_ *kgo.Record, err error) {
+		if err == nil {
+			acked.Add(1)
+		}
+	})
+	c.Nodes[1].AwaitEnd(t, "orders", 9)
 	c.Stores[1].Cut(true)
 	expire(t, c, 1)
 	harness.Eventually(t, "another leads", func() bool {
@@ -266,10 +293,25 @@ func TestALeaderCutOffFromTheMetadata(t *testing.T) {
 		t.Errorf("a fetch with the old epoch: %v", kerr.ErrorForCode(p.ErrorCode))
 	}
 	harness.Eventually(t, "the old leader serves nothing", func() bool { return c.Nodes[1].Ready() != nil })
+	if hw := markOf(t, c.Nodes[1], "orders"); hw > 5 {
+		t.Errorf("the old leader's high watermark is %d: nobody has copied more than 5 records", hw)
+	}
 	leader.Produce(t, "orders", 0, "w")
+	c.Gates.Release(2, 1)
+	c.Gates.Release(3, 1)
 	c.Stores[1].Cut(false)
 	c.AwaitISR(t, "orders", three...)
 	c.AwaitEqual(t, "orders", three...)
+	if n := acked.Load(); n != 0 {
+		t.Error("a write to the old leader was acknowledged with acks=all")
+	}
+	kept, err := c.Nodes[1].Vault().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kept) != 1 || kept[0].From != 5 || kept[0].To != 9 {
+		t.Errorf("the old leader's vault holds %+v, want its tail, offsets 5 to 9", kept)
+	}
 }
 
 // expire ends the lease of a node's registration, as its silence would in time.
