@@ -24,8 +24,10 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 	if err := m.mayFailOver(name, topics); err != nil {
 		return Status{}, err
 	}
+	start := m.startOf(name)
 	if e, _ := m.o.Node.Image().Mirror(name); len(topics) == 0 || e != nil && e.Record.Cut != nil {
 		err := m.update(ctx, name, func(rec *meta.MirrorRecord) error {
+			start = rec.StartID
 			rec.Cut = nil // of a consistent failover that could not be finished: this one takes what is there
 			if len(topics) == 0 {
 				rec.Want = meta.WantStopped
@@ -36,7 +38,7 @@ func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (S
 			return Status{}, err
 		}
 	}
-	return m.failover(ctx, name, topics, "")
+	return m.failover(ctx, name, topics, start, "")
 }
 
 // mayFailOver refuses a failover of what is no mirror at work.
@@ -57,10 +59,18 @@ func (m *Mirrors) mayFailOver(name string, topics []string) error {
 	return nil
 }
 
-// failover promotes what was ordered, at the cut named if one is.
-func (m *Mirrors) failover(ctx context.Context, name string, topics []string, cut string) (Status, error) {
+// startOf is the mirror's present start.
+func (m *Mirrors) startOf(name string) string {
+	if e, ok := m.o.Node.Image().Mirror(name); ok {
+		return e.Record.StartID
+	}
+	return ""
+}
+
+// failover promotes what was ordered of a start, at the cut named if one is.
+func (m *Mirrors) failover(ctx context.Context, name string, topics []string, start, cut string) (Status, error) {
 	began := clock.Now(ctx)
-	faults, err := m.promoteEverywhere(ctx, name, topics, cut)
+	faults, err := m.promoteEverywhere(ctx, part{Mirror: name, Topics: topics, StartID: start, CutID: cut})
 	if err != nil {
 		return Status{}, err
 	}
@@ -87,12 +97,8 @@ const failoverPatience = 30 * time.Second
 
 // promoteEverywhere has each partition's leader promote it, wherever it is, and
 // says why for those that aren't writable afterwards.
-func (m *Mirrors) promoteEverywhere(ctx context.Context, name string, topics []string, cut string) (map[types.TopicPartition]string, error) {
+func (m *Mirrors) promoteEverywhere(ctx context.Context, p part) (map[types.TopicPartition]string, error) {
 	until := clock.Now(ctx).Add(failoverPatience)
-	p := part{Mirror: name, Topics: topics, CutID: cut}
-	if e, ok := m.o.Node.Image().Mirror(name); ok {
-		p.StartID = e.Record.StartID
-	}
 	for n := 1; ; n++ {
 		list, err := m.everywhere(ctx, partPromote, p, peerPatience)
 		faults := map[types.TopicPartition]string{}
@@ -101,7 +107,7 @@ func (m *Mirrors) promoteEverywhere(ctx context.Context, name string, topics []s
 				faults[o.TopicPartition] = o.Detail
 			}
 		}
-		left := m.unpromotedOf(name, topics)
+		left := m.unpromotedOf(p.Mirror, p.Topics)
 		for _, tp := range left {
 			if faults[tp] == "" {
 				faults[tp] = "no broker leads it at the moment; the failover goes on by itself once one does"
@@ -182,7 +188,11 @@ func isMirrored(image *meta.Image, name, topic string) bool {
 // finishFailover promotes what a failover before the last stop left.
 func (r *run) finishFailover(ctx context.Context) {
 	for n := 1; ; n++ {
-		faults, err := r.promote(ctx, nil, r.record.Load().StartID)
+		rec := r.record.Load()
+		if rec.Want != meta.WantStopped {
+			return // started anew meanwhile: what was left follows that start
+		}
+		faults, err := r.promote(ctx, nil, rec.StartID)
 		if err == nil && len(faults) == 0 {
 			return
 		}
