@@ -335,6 +335,19 @@ func TestProducerIDsNeverRepeat(t *testing.T) {
 	}
 }
 
+// TestProducerIDsCanWait: a producer that can't have an id now asks again, and is not told to give up.
+func TestProducerIDsCanWait(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	w.store.SetDown(true)
+	_, err := b.ids.Next(testContext(t))
+	wantCode(t, "without the metadata store", err, wire.ErrCoordinatorLoadInProgress)
+	w.store.SetDown(false)
+	if id, err := b.ids.Next(testContext(t)); err != nil || id < 0 {
+		t.Errorf("id %d, %v", id, err)
+	}
+}
+
 func TestTopicRefusals(t *testing.T) {
 	b := newWorld(t).open()
 	createTopic(t, b, "a.b", 1)

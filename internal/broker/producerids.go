@@ -8,6 +8,7 @@ import (
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // producerIDBlock is how many ids one transaction takes (Kafka's block size).
@@ -35,7 +36,10 @@ func (s *producerIDs) Next(ctx context.Context) (types.ProducerID, error) {
 			return []meta.Plan{plan}, err
 		})
 		if err != nil {
-			return types.NoProducer, err
+			// Whatever it is, it passes: the store is away, or the registration has lapsed. Any
+			// other code than this one (Kafka parity) has Java's producer give up for good.
+			s.b.logger.Warn("no producer ids can be had now", "err", err)
+			return types.NoProducer, wire.ErrCoordinatorLoadInProgress
 		}
 		s.block, s.used = block, 0
 	}
