@@ -35,18 +35,18 @@ func serviceMutations() []*Mutation {
 				o.Compacted, o.SegmentBytes = true, 900
 				o.Rates = map[string]float64{"write": 300, "elect-preferred": 6, "crash": 4}
 			}}},
-		{Name: "session-any-epoch", Rule: "KIP-227: a fetch session takes requests of any epoch", Finds: []string{"Convergence", "PANIC", "LogMatching"},
-			Cluster: &clusterMutation{rules: broker.VirtualRules{Sessions: api.SessionRules{AnyEpoch: true}}, adjust: func(o *ClusterOptions) {
-				o.Wire, o.DropMessage, o.SlowMessage, o.SessionSlots = true, 0.1, 0.1, 0
-				o.Rates = map[string]float64{"write": 200, "read": 60, "cut-link": 12, "elect-preferred": 4}
+		{Name: "session-no-news", Rule: "KIP-227: a fetch session tells of a moved mark with records only", Finds: []string{"Convergence"},
+			Cluster: &clusterMutation{rules: broker.VirtualRules{Sessions: api.SessionRules{NoNews: true}}, adjust: func(o *ClusterOptions) {
+				o.Wire, o.SessionSlots, o.Length, o.Calm, o.Members = true, 0, 10*time.Second, time.Minute, 0
+				o.Rates = map[string]float64{"write": 60, "read": 60}
 			}}},
 		{Name: "cuts-unkept", Rule: "R1: what a follower's cut removes is not kept", Finds: []string{"VaultComplete"},
 			Cluster: &clusterMutation{noVault: true, adjust: backToBack}},
 		{Name: "kept-late", Rule: "R1: what a follower's cut removes is kept after the cut", Finds: []string{"VaultComplete"},
 			Cluster: &clusterMutation{vaultLate: true, adjust: func(o *ClusterOptions) {
 				backToBack(o)
-				o.VaultBytes, o.PowerLoss = 0, 1
-				o.Rates["crash-in-write"] = 20
+				o.VaultBytes, o.PowerLoss = 0, 0
+				o.Rates["crash"] = 12
 			}}},
 		{Name: "old-metadata", Rule: "R19: a node starts on metadata older than what its folders have followed", Finds: []string{"MetadataWentBack"},
 			Cluster: &clusterMutation{rules: broker.VirtualRules{TrustOldMetadata: true}, adjust: restoresOften}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tidemark/internal/batch"
@@ -20,6 +21,7 @@ type logStarts struct {
 	// deleted is the highest that was answered as done on every in-sync replica (KIP-107), and when.
 	deleted   types.Offset
 	deletedAt time.Duration
+	deletedBy []types.BrokerID // who was in sync then
 }
 
 // startMoved judges a log start that isn't where it was (LogStartLegal): it rises, up to the
@@ -52,10 +54,11 @@ func (j *judge) startMoved(m *machine, h *held, v log.View, start, end types.Off
 }
 
 // staysDeleted demands of a new leader that what was deleted everywhere is gone
-// (DeletedIsGone). A process that ended since may have lost it: a deletion is as
-// durable as the next checkpoint of the log starts (Kafka parity).
+// (DeletedIsGone), if it was in sync when that was said. A process that ended since
+// may have lost it: a deletion is as durable as the next checkpoint of the log
+// starts (Kafka parity).
 func (j *judge) staysDeleted(m *machine, h *held, l *ledger) {
-	if h.start < l.starts.deleted && m.bootedAt <= l.starts.deletedAt && l.unclean < l.starts.deletedAt {
+	if h.start < l.starts.deleted && slices.Contains(l.starts.deletedBy, m.id) && m.bootedAt <= l.starts.deletedAt && l.unclean < l.starts.deletedAt {
 		j.fail("DeletedIsGone", "%s %s: leads with log start %d; records below %d were deleted on every in-sync replica", m.name, h.part.Name(), h.start, l.starts.deleted)
 	}
 }
@@ -91,6 +94,9 @@ func (c *cluster) deleteRecords(d dice) string {
 			var low types.Offset
 			if low, err = part.DeleteRecords(ctx, before); err == nil {
 				l.starts.deleted, l.starts.deletedAt = max(l.starts.deleted, low), c.k.now
+				if l.record != nil {
+					l.starts.deletedBy = l.record.ISRIDs()
+				}
 				c.k.probe("operator: records deleted on every in-sync replica")
 			}
 		}

@@ -173,7 +173,7 @@ func (m *clusterMutation) keeper(of *machine) func(log.Keeper) log.Keeper {
 	return nil
 }
 
-// lateClusterKeeper keeps a removal once the cut is over.
+// lateClusterKeeper keeps a removal a while after the cut.
 type lateClusterKeeper struct {
 	m     *machine
 	p     *process
@@ -187,7 +187,7 @@ func (l *lateClusterKeeper) Keep(r log.Removal) (string, error) {
 		return "", err
 	}
 	l.m.lateKept++
-	l.p.later(0, "keep late", func() {
+	l.p.later(2*time.Second, "keep late", func() {
 		l.m.lateKept--
 		_, _ = l.vault.Keep(copied) // what comes of it is what the checkers are to see
 	})

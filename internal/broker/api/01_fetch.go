@@ -147,7 +147,7 @@ func (f *fetchCall) look(p *fetchPart) {
 	if p.res.HasDiverging || p.preferred != types.NoBroker {
 		f.urgent = true
 	}
-	f.news = f.news || f.replica != types.NoBroker && f.session != nil && p.changed()
+	f.news = f.news || f.replica != types.NoBroker && f.session != nil && f.changed(p)
 	f.bytes += p.res.Bytes
 }
 
@@ -233,7 +233,7 @@ func (f *fetchCall) nearest(p *fetchPart) types.BrokerID {
 func (f *fetchCall) answer() *wire.Response {
 	chosen := f.parts
 	if !f.full {
-		chosen = slices.DeleteFunc(slices.Clone(f.touched), func(p *fetchPart) bool { return !p.changed() })
+		chosen = slices.DeleteFunc(slices.Clone(f.touched), func(p *fetchPart) bool { return !f.changed(p) })
 		// Partitions of a topic stand together: some clients keep the last entry of a topic only.
 		slices.SortStableFunc(chosen, func(a, b *fetchPart) int { return a.topic - b.topic })
 	}
@@ -267,6 +267,11 @@ func (f *fetchCall) queueAgain() {
 			}
 		}
 	}
+}
+
+// changed reports whether an incremental answer must hold the partition.
+func (f *fetchCall) changed(p *fetchPart) bool {
+	return p.changed() && !(f.SessionRules.NoNews && p.isNews())
 }
 
 func countTopics(parts []*fetchPart) int {

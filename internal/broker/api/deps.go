@@ -40,6 +40,8 @@ type Deps struct {
 	// Access decides who may do what; nil: everything is open.
 	Access   *Access
 	Security Security
+	// ClusterMirrors serves KIP-1279's lists of mirrors (mirror.kip1279.enable).
+	ClusterMirrors bool
 	// HasVault reports whether the vault here keeps records of a topic, which then is
 	// listed as __vault.<topic> too; nil for no vault.
 	HasVault func(topic string) bool
@@ -52,8 +54,8 @@ type Deps struct {
 // SessionRules names rules that the simulator switches off to see that its checks
 // find it. The zero value has every rule on.
 type SessionRules struct {
-	// AnyEpoch (KIP-227): a session takes requests whatever epoch they name.
-	AnyEpoch bool
+	// NoNews (KIP-227): a mark that has moved isn't told by itself, only with records.
+	NoNews bool
 }
 
 // Settings are the broker settings that handlers look at. The names in the

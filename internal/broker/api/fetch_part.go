@@ -52,7 +52,12 @@ type sentState struct {
 
 // changed reports whether an incremental answer must hold the partition.
 func (p *fetchPart) changed() bool {
-	return p.code != wire.None || p.res.Bytes > 0 || p.res.HasDiverging || p.preferred != types.NoBroker || p.sent != p.state()
+	return !p.isNews() || p.sent != p.state()
+}
+
+// isNews reports whether there is nothing to say but where the marks are.
+func (p *fetchPart) isNews() bool {
+	return p.code == wire.None && p.res.Bytes == 0 && !p.res.HasDiverging && p.preferred == types.NoBroker
 }
 
 func (p *fetchPart) state() sentState {

@@ -172,7 +172,7 @@ func (c *Call) resumeSession(f *fetchCall) (*fetchCall, wire.ErrCode) {
 		code = wire.ErrFetchSessionIDNotFound
 	case s.usesIDs != (in.Version >= 13):
 		code = wire.ErrFetchSessionTopicIDError
-	case s.epoch != in.SessionEpoch && !c.SessionRules.AnyEpoch:
+	case s.epoch != in.SessionEpoch:
 		probeSessionEpoch.Reached()
 		code = wire.ErrInvalidFetchSessionEpoch
 	}
