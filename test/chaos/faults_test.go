@@ -43,7 +43,7 @@ var faults = []fault{
 	{name: "full disk", lane: surroundings, least: 1000 * ms, most: 6000 * ms, do: fullDisk},
 	{name: "slow disk", lane: surroundings, least: 1000 * ms, most: 5000 * ms, do: slowDisk},
 	{name: "clock jump", lane: surroundings, least: 500 * ms, most: 4000 * ms, do: clockJump},
-	{name: "full disk, for real", lane: surroundings, least: 3000 * ms, most: 8000 * ms, do: fillDisk, needs: func(n *nemesis) bool { return n.small != nil }},
+	{name: "disk full for real", lane: surroundings, least: 3000 * ms, most: 8000 * ms, do: fillDisk, needs: func(n *nemesis) bool { return n.small != nil }},
 
 	{name: "reassignment", lane: administration, least: 500 * ms, most: 3000 * ms, do: reassign},
 	{name: "preferred leaders", lane: administration, least: 0, most: 500 * ms, do: electPreferred},
