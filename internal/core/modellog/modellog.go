@@ -4,7 +4,7 @@
 // One record is one batch. Its tag stands for the content: the same offset and
 // epoch with another tag are other bytes. The epoch history is core/epoch's own,
 // kept by the same calls that the real log makes (R1, R3, R4). It is used by
-// tests alone and knows no I/O, no durability and no protocol.
+// tests and models alone and knows no I/O, no durability and no protocol.
 package modellog
 
 import (
