@@ -34,13 +34,15 @@ func TestChaosMirror(t *testing.T) {
 	w := startWorld(t, dir, c)
 	t.Cleanup(func() { w.lastReport(dir, repeat) })
 	w.whole("before any fault", w.clusters()...)
-	until, cancel := context.WithTimeout(t.Context(), c.runFor)
+	until, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var harm sync.WaitGroup
 	harm.Go(func() { w.n.run(until) })
 	if w.k != nil {
 		w.leaveKafka()
 	}
+	end := time.AfterFunc(c.runFor, cancel)
+	defer end.Stop()
 	p, s := w.a, w.b
 	for n := 1; until.Err() == nil && !t.Failed(); n++ {
 		w.changeSides(n, p, s)

@@ -45,10 +45,10 @@ func (w *world) startKafka(n links.Network) {
 	w.killKafka = k.KillAll
 }
 
-// harmKafka kills, freezes and cuts off one broker after the other until ctx ends. A
-// step that has begun is brought to its end.
+// harmKafka kills, freezes and cuts off one broker after the other until ctx ends,
+// each at least once. A step that has begun is brought to its end.
 func harmKafka(w *world, n links.Network, k *kafka.Cluster, ctx context.Context) {
-	for i := 0; ctx.Err() == nil; i++ {
+	for i := 0; ctx.Err() == nil || i < 3; i++ {
 		id := i%kafkaBrokers + 1
 		pause(ctx, time.Second)
 		switch i % 3 {
@@ -62,13 +62,13 @@ func harmKafka(w *world, n links.Network, k *kafka.Cluster, ctx context.Context)
 			w.log("! freeze of broker %d of Kafka", id)
 			w.saw("Kafka: freeze of a broker", 1)
 			k.Signal(id, syscall.SIGSTOP, false)
-			pause(ctx, 4*time.Second)
+			pause(w.t.Context(), 4*time.Second)
 			k.Signal(id, syscall.SIGCONT, false)
 		case 2:
 			w.log("! cut between Kafka and A")
 			w.saw("Kafka: cut from A", 1)
 			w.cutKafka(n, links.Cut)
-			pause(ctx, 2*time.Second)
+			pause(w.t.Context(), 2*time.Second)
 			w.cutKafka(n, links.Way{})
 		}
 	}

@@ -188,16 +188,20 @@ func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[
 	views := map[types.TopicPartition]history.View{}
 	must := map[types.TopicPartition][]history.Batch{}
 	for _, tp := range pending {
-		v, err := w.book.settled(ctx, p, tp, max(0, w.book.seenEnd(p.name, tp)-windowOffsets))
+		ours, err := p.lineageOf(ctx, tp)
 		if err != nil {
 			return "", err
 		}
-		fork, shared := v.Lineage.ForkAt(lineage(theirs.partitions[tp]))
+		fork, shared := ours.ForkAt(lineage(theirs.partitions[tp]))
 		if shared {
 			return "", nil
 		}
-		if fork < v.From {
-			return "", fmt.Errorf("%s forks at %d, below what is read again", tp, fork)
+		v, err := w.book.settled(ctx, p, tp, min(fork, w.window(p, tp)))
+		if err != nil {
+			return "", err
+		}
+		if !slices.Equal(v.Lineage, ours) {
+			return "", fmt.Errorf("the timelines of %s changed", tp)
 		}
 		views[tp], must[tp] = v, nil
 		for _, b := range v.Batches {

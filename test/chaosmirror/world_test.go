@@ -233,7 +233,12 @@ func (w *world) observeAll(final bool, list ...*cluster) {
 }
 
 // windowOffsets is how much of a log is read again between rounds; in the end all of it is.
-const windowOffsets = 20_000
+const windowOffsets = 5_000
+
+// window is from where a partition is read again between rounds.
+func (w *world) window(c *cluster, tp types.TopicPartition) types.Offset {
+	return max(0, w.book.seenEnd(c.name, tp)-windowOffsets)
+}
 
 // read gives a view of a partition that shows all that was acknowledged.
 func (w *world) read(c *cluster, tp types.TopicPartition, final bool) history.View {
@@ -244,7 +249,7 @@ func (w *world) read(c *cluster, tp types.TopicPartition, final bool) history.Vi
 		defer cancel()
 		from := types.Offset(0)
 		if !final {
-			from = max(0, w.book.seenEnd(c.name, tp)-windowOffsets)
+			from = w.window(c, tp)
 		}
 		var err error
 		v, err = w.book.settled(ctx, c, tp, from)
