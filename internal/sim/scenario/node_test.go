@@ -279,6 +279,10 @@ func (c nodeClock) Wait(context.Context, time.Duration, <-chan struct{}) (bool, 
 	return false, errNoWait
 }
 
+func (c nodeClock) WaitAny(context.Context, time.Duration, ...<-chan struct{}) (int, error) {
+	return -1, errNoWait
+}
+
 func (c nodeClock) Go(_ *sync.WaitGroup, f func()) { c.n.tasks = append(c.n.tasks, f) }
 
 func (c nodeClock) Join(*sync.WaitGroup) { c.n.runTasks() }
