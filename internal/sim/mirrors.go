@@ -68,7 +68,7 @@ func newMirrors(seed uint64, o *MirrorsOptions, m *Mutation, s *story) *mirrors 
 func (w *mirrors) addSite(number int) {
 	c := &cluster{
 		k: w.k, o: w.o.clusterOptions(), net: w.net, store: mem.New(), registrations: map[string]life{}, quiet: slog.New(slog.DiscardHandler),
-		mutation: &clusterMutation{rules: broker.VirtualRules{Mirrors: w.mutation.rules, Log: w.mutation.log}, change: w.mutation.change},
+		mutation: &clusterMutation{rules: broker.VirtualRules{Mirrors: w.mutation.rules, Log: w.mutation.log}, change: w.mutation.change, noVault: w.mutation.noVault, vaultLate: w.mutation.vaultLate},
 	}
 	c.check = newJudge(c) // it judges one cluster alone; the world's own is used
 	c.site = site{id: "cluster-" + siteNames[number:number+1], prefix: siteNames[number:number+1] + " ", number: number, world: w}

@@ -116,7 +116,8 @@ type siteLog struct {
 	history          *epoch.History
 	seq              []*grain
 	serving          types.LeaderEpoch // -1: it doesn't
-	served           types.Offset      // how far clients could read in that epoch
+	served           types.Offset      // how far clients could read
+	servedIn         types.LeaderEpoch // in this epoch
 	grewAt           time.Duration
 	grewFrom         types.Offset // the log end before it grew last
 	checkpoint       string
@@ -152,7 +153,7 @@ func (s *siteJudge) lost(m *machine, power bool) {
 func (s *siteJudge) logOf(m *machine, h *held) *siteLog {
 	l := s.logs[h]
 	if l == nil {
-		l = &siteLog{serving: -1}
+		l = &siteLog{serving: -1, servedIn: -1}
 		s.logs[h] = l
 	}
 	return l
@@ -184,10 +185,12 @@ func (s *siteJudge) look(m *machine, h *held) {
 		return
 	}
 	if e != l.serving {
-		l.serving, l.served = e, 0
+		if l.serving = e; l.servedIn != e {
+			l.servedIn, l.served = e, 0
+		}
 		s.keepsPromised(m, h, l, fmt.Sprintf("serves in epoch %d", e))
 	}
-	if v.HighWatermark != l.served {
+	if v.HighWatermark > l.served {
 		l.served = v.HighWatermark
 		for i := len(l.seq) - 1; i >= 0; i-- {
 			if g := l.seq[i]; g.next <= v.HighWatermark {
@@ -464,8 +467,8 @@ func (s *siteJudge) gone(m *machine, h *held, l *siteLog, old []*grain, oldEnd t
 	if first || s.a.w.k.failure != nil {
 		return
 	}
-	if e, err := h.part.LeaderEpoch(); err == nil && e == l.serving && cut[0].next <= l.served {
-		s.a.fail("CutHasEpoch", "%s %s: %v went in epoch %d, in which clients could read up to %d (R20)", m.name, h.part.Name(), cut[0], e, l.served)
+	if r, _ := m.node.Image().Partition(h.id.Topic, h.id.Number); r != nil && r.Leader == m.id && r.LeaderEpoch == l.servedIn && cut[0].next <= l.served {
+		s.a.fail("CutHasEpoch", "%s %s: %v went in epoch %d, in which clients could read up to %d (R20)", m.name, h.part.Name(), cut[0], l.servedIn, l.served)
 	}
 	s.ahead(m, h, cut)
 	s.release(m, h, cut)

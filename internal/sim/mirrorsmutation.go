@@ -17,9 +17,13 @@ import (
 type mirrorsMutation struct {
 	rules broker.MirrorRules
 	log   log.Rules
+	// noVault and vaultLate (R1): nothing is kept, or after the cut.
+	noVault, vaultLate bool
 	// change, if not nil, changes a transaction on its way to a cluster's store.
 	change func(s *storeLink, txn metastore.Txn) metastore.Txn
 	adjust func(*MirrorsOptions)
+	// retriesAreOld: a failover that is asked for again ends no later start than the one it was ordered for.
+	retriesAreOld bool
 	// mute are invariants that aren't judged: they notice at once, and the harm is to be seen.
 	mute []string
 }
@@ -38,7 +42,7 @@ func mirrorsMutations() []*Mutation {
 		of("no-entry", "R16: a promotion names no new history", harm,
 			&mirrorsMutation{change: withoutEntry, adjust: forks, mute: []string{"PromotedOnce"}}),
 		of("larger-bound", "R17: the bound is the larger of the first unshared epochs", harm,
-			&mirrorsMutation{rules: cuts(timeline.Rules{LargerBound: true}), adjust: sleepers}),
+			&mirrorsMutation{rules: cuts(timeline.Rules{LargerBound: true}), adjust: uncleanly}),
 		of("adopts-in-epoch", "R18: an adoption keeps the leader epoch", append([]string{"EpochRises"}, harm...),
 			&mirrorsMutation{change: keepsEpoch, adjust: sleepers}),
 		of("no-first-cut", "R19: a list is taken without the cut", harm,
@@ -48,12 +52,12 @@ func mirrorsMutations() []*Mutation {
 		of("first-cut-in-sync", "R19: only in-sync replicas make the first cut", harm,
 			&mirrorsMutation{rules: broker.MirrorRules{FirstCutInSync: true}, adjust: sleepers}),
 		of("no-cut-before-leading", "R19: a leader serves without its first cut", harm,
-			&mirrorsMutation{rules: broker.MirrorRules{NoCutBeforeLeading: true}, adjust: sleepers}),
+			&mirrorsMutation{rules: broker.MirrorRules{NoCutBeforeLeading: true}, adjust: uncleanly}),
 		of("checkpoint-before-cut", "R1: the timeline checkpoint is written before the cut", harm,
 			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{CheckpointBeforeCut: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)
-				o.RestartMost = 500 * time.Millisecond
-				o.Rates["crash-in-write"] = 30
+				o.RestartMost, o.FlushEvery = 500*time.Millisecond, 100*time.Millisecond
+				o.Rates["crash-in-write"], o.Rates["failback"], o.Rates["failover"] = 40, 30, 20
 			}}),
 		of("no-realign", "R20: the second cut comes without its transaction", harm,
 			&mirrorsMutation{rules: coreRules(core.Rules{NoRealign: true}), adjust: losses}),
@@ -64,18 +68,18 @@ func mirrorsMutations() []*Mutation {
 		of("promotes-in-two", "R23: a promotion is two transactions", append([]string{"PromotedOnce"}, harm...),
 			&mirrorsMutation{change: promotesInTwo, adjust: forks}),
 		of("promotes-any-start", "R23: a late retry promotes a later start", []string{"PromotedOnce"},
-			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{PromoteAnyStart: true}}, adjust: func(o *MirrorsOptions) {
-				sleepers(o)
-				o.SlowMessage, o.DuplicateMessage, o.TxnFault = 0.5, 0.5, 0
-				o.Rates["failover"], o.Rates["failback"], o.Rates["crash"], o.Rates["restart-cleanly"] = 30, 60, 0, 0
+			&mirrorsMutation{retriesAreOld: true, rules: broker.MirrorRules{Mirror: mirror.Rules{PromoteAnyStart: true}}, adjust: func(o *MirrorsOptions) {
+				forks(o)
+				o.LateVerbs = 0.7
+				o.Rates["failover"], o.Rates["failback"] = 12, 30
 			}}),
 		of("no-consent", "R24: no plan is asked for", []string{"Consent"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoConsent: true}), adjust: forks}),
 		of("no-start-fence", "R25: a start doesn't close the partition", append([]string{"Consent"}, harm...),
 			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{NoStartFence: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)
-				o.SlowMessage = 0.2
-				o.Rates["write"] = 400
+				o.SlowMessage, o.Partitions, o.SlowWatch, o.TxnFault = 0.4, 2, 0, 0
+				o.Rates["write"], o.Rates["failback"], o.Rates["failover"], o.Rates["mirror"] = 600, 60, 40, 20
 			}}),
 		of("no-path", "R25: the source's mirror path is not looked at", []string{"PANIC", "Convergence"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoPath: true}), adjust: forks}),
@@ -107,9 +111,9 @@ func mirrorsMutations() []*Mutation {
 				o.VaultBytes = 1500
 			}}),
 		of("no-vault", "R1: what a cut removes is not kept", []string{"VaultComplete"},
-			&mirrorsMutation{rules: broker.MirrorRules{Keeper: func(log.Keeper) log.Keeper { return noKeeper{} }}, adjust: forks}),
+			&mirrorsMutation{noVault: true, adjust: forks}),
 		of("vault-late", "R1: the vault is written after the cut", []string{"VaultComplete"},
-			&mirrorsMutation{rules: broker.MirrorRules{Keeper: func(v log.Keeper) log.Keeper { return &keepsNext{vault: v} }}, adjust: forks}),
+			&mirrorsMutation{vaultLate: true, adjust: forks}),
 		of("gap-at-batch", "R4: an epoch begins at its batch, behind a compaction gap", []string{"EpochHistory"},
 			&mirrorsMutation{log: log.Rules{EpochAtBatch: true}, adjust: func(o *MirrorsOptions) {
 				losses(o)
@@ -126,7 +130,8 @@ func mirrorsMutations() []*Mutation {
 
 // forks are runs in which both sides are written, and change sides again and again.
 func forks(o *MirrorsOptions) {
-	o.Sites, o.Kafka, o.Compacted, o.Unclean, o.Producers, o.Loyal, o.VaultBytes = 2, false, false, false, 2, 0.95, -1
+	o.Sites, o.Kafka, o.Compacted, o.Unclean, o.Producers, o.Loyal, o.VaultBytes, o.PromotionStep = 2, false, false, false, 2, 0.95, -1, 1
+	o.Brokers, o.Replicas, o.MinISR = 1, 1, 1
 	o.Rates = map[string]float64{"write": 150, "commit": 5, "mirror": 10, "failover": 8, "failback": 12, "cut-wan": 3}
 }
 
@@ -134,12 +139,19 @@ func forks(o *MirrorsOptions) {
 func sleepers(o *MirrorsOptions) {
 	forks(o)
 	o.Brokers, o.Replicas, o.MinISR, o.PowerLoss, o.Lease, o.LagMax, o.RestartMost = 2, 2, 1, 0, 3*time.Second, 2*time.Second, 12*time.Second
-	o.Rates["crash"], o.Rates["restart-cleanly"] = 8, 3
+	o.Rates["crash"], o.Rates["restart-cleanly"], o.Rates["elect-preferred"] = 8, 3, 6
+}
+
+// uncleanly are sleepers that lose what they had not synced, and are elected all the same.
+func uncleanly(o *MirrorsOptions) {
+	sleepers(o)
+	o.Unclean, o.PowerLoss, o.KeepBlock, o.FlushEvery = true, 1, 0, 2*time.Second
+	o.Rates["elect-unclean"], o.Rates["crash-leader"], o.Rates["crash"], o.Rates["failover"], o.Rates["failback"] = 3, 6, 8, 14, 24
 }
 
 // losses are runs behind a source that loses what was copied.
 func losses(o *MirrorsOptions) {
-	o.Kafka, o.Compacted, o.VaultBytes, o.SlowReplica, o.Headroom, o.Sites = true, false, -1, 0.6, 0, 2
+	o.Kafka, o.Compacted, o.VaultBytes, o.SlowReplica, o.Headroom, o.Sites, o.Brokers, o.Replicas, o.MinISR = true, false, -1, 0.6, 0, 2, 1, 1, 1
 	o.Rates = map[string]float64{"mirror": 6, "kafka-write": 150, "kafka-elect": 6, "kafka-elect-unclean": 12, "kafka-retain": 1, "failover": 0.3, "cut-wan": 1}
 }
 
@@ -224,25 +236,6 @@ func fencesInEpoch(s *storeLink, txn metastore.Txn) metastore.Txn {
 		next.LeaderEpoch = now.LeaderEpoch
 		return true
 	})
-}
-
-// keepsNext keeps a removal when the next one comes.
-type keepsNext struct {
-	vault  log.Keeper
-	waits  log.Removal
-	hasOne bool
-}
-
-// Keep implements log.Keeper.
-func (k *keepsNext) Keep(r log.Removal) (string, error) {
-	if k.hasOne {
-		_, _ = k.vault.Keep(k.waits) // what comes of it is what the checkers are to see
-	}
-	if err := copyRanges(&r); err != nil {
-		return "", err
-	}
-	k.waits, k.hasOne = r, true
-	return "kept-later", nil
 }
 
 // fullKeeper says that a cut is kept when there is no room for it.

@@ -27,6 +27,7 @@ type MirrorsOptions struct {
 	SegmentBytes, FetchBytes        int
 	Headroom                        int32 // mirror.epoch.headroom
 	ContinueOverGap                 bool  // gap.policy=continue
+	PromotionStep                   int32 // mirror.promotion.step; small ones have both sides count the same epochs
 	VaultBytes                      int64 // -1: no bound
 	Loyal                           float64
 	LateVerbs                       float64 // the share of verbs that are asked again later
@@ -81,7 +82,7 @@ func SwarmMirrors(seed uint64, profile string) (MirrorsOptions, error) {
 		RestartMost: pick(d, 500*time.Millisecond, 4*time.Second, 12*time.Second), SlowReplica: some(0.6, 0.5), Zombie: some(0.5, 1),
 		FlushEvery: pick(d, 100*time.Millisecond, 2*time.Second, time.Hour), Unclean: d.chance(0.3), Compacted: d.chance(0.15),
 		SegmentBytes: pick(d, 900, 4000, 100_000), FetchBytes: pick(d, 1, 600, 100_000), Headroom: pick(d, int32(0), 1, 8),
-		ContinueOverGap: d.chance(0.4), VaultBytes: pick(d, int64(-1), -1, -1, -1, 8000), Loyal: d.Float64(), LateVerbs: some(0.5, 0.4),
+		ContinueOverGap: d.chance(0.4), PromotionStep: pick(d, int32(65_536), 1, 2, 20), VaultBytes: pick(d, int64(-1), -1, -1, -1, 8000), Loyal: d.Float64(), LateVerbs: some(0.5, 0.4),
 		PowerLoss: d.Float64(), KeepBlock: pick(d, 0, 0.5, 1), KeepEntry: pick(d, 0, 0.5, 1), Buggify: d.chance(0.6),
 		Rates: map[string]float64{"write": pick(d, 20.0, 60, 150), "commit": 10, "mirror": 4},
 	}
@@ -111,8 +112,8 @@ func (o *MirrorsOptions) clusterOptions() *ClusterOptions {
 // String lists what is on.
 func (o *MirrorsOptions) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d clusters of %d brokers, kafka %v, %d partitions of %d replicas, min ISR %d, %v with faults; lease %v, segments %d bytes, flush.ms %v, unclean %v, compacted %v, headroom %d, gaps continue %v, vault %d\n",
-		o.Sites, o.Brokers, o.Kafka, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.SegmentBytes, o.FlushEvery, o.Unclean, o.Compacted, o.Headroom, o.ContinueOverGap, o.VaultBytes)
+	fmt.Fprintf(&b, "%d clusters of %d brokers, kafka %v, %d partitions of %d replicas, min ISR %d, %v with faults; lease %v, segments %d bytes, flush.ms %v, unclean %v, compacted %v, headroom %d, step %d, gaps continue %v, vault %d\n",
+		o.Sites, o.Brokers, o.Kafka, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.SegmentBytes, o.FlushEvery, o.Unclean, o.Compacted, o.Headroom, o.PromotionStep, o.ContinueOverGap, o.VaultBytes)
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; verbs again %.2f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, loyal %.2f\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.LateVerbs, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Loyal)
 	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)

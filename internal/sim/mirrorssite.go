@@ -53,7 +53,7 @@ func (c *cluster) configure(cfg *config.Broker) {
 	m.MetadataRefreshMs, m.GroupSyncMs, m.ConfigSyncMs, m.WatchSourceMs = 1500, 1000, 20_000, 5000
 	m.RetryBackoffMs, m.RetryBackoffMaxMs, m.FetchMaxWaitMs, m.RequestTimeoutMs = 100, 2000, 500, 5000
 	m.EpochHeadroom, m.PartitionFetchBytes, m.ReplicationFactor = o.Headroom, int32(o.FetchBytes), int16(c.o.Replicas)
-	m.GapPolicy = "fail"
+	m.GapPolicy, m.PromotionStep = "fail", o.PromotionStep
 	if o.ContinueOverGap {
 		m.GapPolicy = "continue"
 	}

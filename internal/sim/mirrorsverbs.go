@@ -48,18 +48,27 @@ func (w *mirrors) verb(d dice, c *cluster, what string, do func(ctx context.Cont
 		if name, ok := strings.CutPrefix(what, "accept-gap "); ok {
 			w.check.accepted[c.id+name] = w.k.now
 		}
-		if name, ok := strings.CutPrefix(what, kind+" "); ok && (kind == "failover" || kind == "switchover") {
-			name, _, _ = strings.Cut(name, " ")
-			w.check.issued[c.id+name] = w.k.now
-		}
+		w.noteIssued(c, what)
 		w.k.probe("verb: " + kind)
 		if !w.healed && d.chance(w.o.LateVerbs) {
-			w.k.after(d.between(100*time.Millisecond, 20*time.Second), "verb again", func() { w.order(m, what+", asked again", do) })
+			w.k.after(d.between(100*time.Millisecond, 20*time.Second), "verb again", func() {
+				if !w.mutation.retriesAreOld {
+					w.noteIssued(c, what) // a verb names no start: asked again, it is a new order
+				}
+				w.order(m, what+", asked again", do)
+			})
 		}
 		w.order(m, what, do)
 		return true
 	}
 	return false
+}
+
+// noteIssued takes note of an order to promote.
+func (w *mirrors) noteIssued(c *cluster, what string) {
+	if words := strings.Fields(what); len(words) > 1 && (words[0] == "failover" || words[0] == "switchover") {
+		w.check.issued[c.id+words[1]] = w.k.now
+	}
 }
 
 func (w *mirrors) order(m *machine, what string, do func(ctx context.Context, m *mirror.Mirrors) error) {
