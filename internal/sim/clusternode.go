@@ -47,6 +47,7 @@ type machine struct {
 	toldBack   bool
 	// kept is what the logs held when the last process ended, where nobody has looked since.
 	kept map[meta.PartitionID]*remembered
+	owed map[meta.PartitionID][]shadowBatch // cut, and not yet kept: a mutation
 }
 
 // held is a partition that the process holds.
@@ -58,7 +59,7 @@ type held struct {
 
 func newMachine(c *cluster, id types.BrokerID) *machine {
 	d := c.k.dice(c.prefix + fmt.Sprintf("machine %d", id))
-	m := &machine{c: c, k: c.k, id: id, name: c.prefix + fmt.Sprintf("broker %d", id), mem: vfs.NewMem(), kept: map[meta.PartitionID]*remembered{}, rate: 1 + (d.Float64()-0.5)*2*c.o.Drift}
+	m := &machine{c: c, k: c.k, id: id, name: c.prefix + fmt.Sprintf("broker %d", id), mem: vfs.NewMem(), kept: map[meta.PartitionID]*remembered{}, owed: map[meta.PartitionID][]shadowBatch{}, rate: 1 + (d.Float64()-0.5)*2*c.o.Drift}
 	m.wall = wallClock{k: c.k, drift: (d.Float64() - 0.5) * 1e-4}
 	m.mem.SetClock(func() time.Time { return time.UnixMilli(int64(m.wall.now())) })
 	return m

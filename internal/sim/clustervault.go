@@ -42,6 +42,10 @@ func (j *judge) lost(m *machine, power bool) {
 func (j *judge) opened(m *machine, h *held, l *ledger) {
 	old := m.kept[h.id]
 	delete(m.kept, h.id)
+	for i := range m.owed[h.id] {
+		j.mustBeKept(m, h, &m.owed[h.id][i], "it was cut before the process ended")
+	}
+	delete(m.owed, h.id)
 	if old == nil || l.compacted || m.lateKept > 0 {
 		return
 	}
@@ -60,6 +64,7 @@ func (j *judge) forgotten(id meta.PartitionID, rec *meta.PartitionRecord) {
 	for _, m := range j.c.machines {
 		if rec == nil || !isReplica(rec, m.id) {
 			delete(m.kept, id)
+			delete(m.owed, id)
 		}
 	}
 }
@@ -98,6 +103,7 @@ func (j *judge) removed(m *machine, h *held, l *ledger, old *shadow) {
 // mustBeKept asks the machine's vault for a removed batch.
 func (j *judge) mustBeKept(m *machine, h *held, b *shadowBatch, why string) {
 	if m.lateKept > 0 {
+		m.owed[h.id] = append(m.owed[h.id], *b)
 		return // the mutation's turn comes when the process ends
 	}
 	v := m.node.Broker().Vault()
@@ -188,7 +194,9 @@ func (l *lateClusterKeeper) Keep(r log.Removal) (string, error) {
 	}
 	l.m.lateKept++
 	l.p.later(2*time.Second, "keep late", func() {
-		l.m.lateKept--
+		if l.m.lateKept--; l.m.lateKept == 0 {
+			clear(l.m.owed)
+		}
 		_, _ = l.vault.Keep(copied) // what comes of it is what the checkers are to see
 	})
 	return "kept-later", nil
