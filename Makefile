@@ -10,7 +10,7 @@ export GOFLAGS := -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZ_PACKAGES := $(shell grep -rl --include=*_test.go '^func Fuzz' internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
-.PHONY: all help build demo explore test race fuzz bench bench-mirror bench-cluster kafka chaos chaos-mirror ci fmt-check vet lint vectors
+.PHONY: all help build demo explore test race fuzz bench bench-mirror bench-cluster kafka chaos chaos-mirror sim-night ci fmt-check vet lint vectors
 all: fmt-check vet lint test
 
 help: ## this list
@@ -67,6 +67,9 @@ chaos-mirror: $(FAULTS) ## mirrored clusters that change sides again and again w
 	TIDEMARK_BIN=$(CURDIR)/$(FAULTS) TIDEMARK_CHAOS_TIME=$(T) TIDEMARK_CHAOS_SEED=$(SEED) TIDEMARK_CHAOS_JAVA=$(JAVA) TIDEMARK_CHAOS_KAFKA=$(KAFKA) \
 	  TIDEMARK_KAFKA_LIBS=$(if $(JAVA)$(KAFKA),$(CURDIR)/.cache/kafka/libs) \
 	  $(GO) test -tags 'chaos$(if $(KAFKA), kafka)' -count=1 -v -timeout 3h ./test/chaosmirror/
+
+sim-night: $(BIN) ## the simulator through all profiles and fresh seeds for T (8h, say): failures kept and shrunk in .cache/sim-night, figures, every probe required
+	$(BIN) sim --search --profile all --fresh --for $(T) -j 2 --all --out .cache/sim-night --probes require
 
 fmt-check:
 	@out=$$(gofmt -l cmd internal test); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
