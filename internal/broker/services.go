@@ -280,7 +280,7 @@ func (b *Broker) apiDeps() api.Deps {
 		SessionRules: b.env.rules.Sessions,
 		Image:        b.Image, Settings: b.apiSettings, ClusterID: b.clusterID, NodeID: b.cfg.NodeID, Logger: b.logger, Now: b.opts.Now,
 		Partitions: (*served)(b), Topics: b.topics, Groups: b.Groups(), ProducerIDs: b.ids, Cluster: &elections{b}, Operator: operator{b}, Metrics: b.counts, Verbs: verbs{b},
-		HasVault: b.vault.Viewed, Access: b.access(), Security: security{b},
+		HasVault: b.vault.Viewed, Access: b.access(), Security: security{b}, ClusterMirrors: b.cfg.Mirror.KIP1279,
 	}
 }
 

@@ -171,6 +171,7 @@ type Mirror struct {
 	RetryBackoffMs      types.Millis
 	RetryBackoffMaxMs   types.Millis
 	GapPolicy           string // fail, continue (R28)
+	KIP1279             bool   // serves KIP-1279's lists of mirrors
 	ConfigExclude       []string
 	ACLSyncMs           types.Millis // -1: ACLs aren't copied
 	ACLInclude          []string

@@ -46,6 +46,11 @@ func LookupAPI(k Key) (API, bool) {
 			return a, true
 		}
 	}
+	for _, a := range draftAPIs {
+		if a.Key == k {
+			return a, true
+		}
+	}
 	if k < 0 || int(k) >= len(apiByKey) || apiByKey[k].Name == "" {
 		return API{}, false
 	}
@@ -82,6 +87,10 @@ func NewRequest(k Key) kmsg.Request {
 		return &MirrorVerbRequest{}
 	case KeyDescribeScramKeys:
 		return &ScramKeysRequest{}
+	case KeyListClusterMirrors:
+		return &ListClusterMirrorsRequest{}
+	case KeyDescribeClusterMirrors:
+		return &DescribeClusterMirrorsRequest{}
 	}
 	if k == KeyWakeFetch {
 		return &WakeFetchRequest{}

@@ -48,6 +48,12 @@ func NewServer(d Deps) *Server {
 			s.keys = append(s.keys, e)
 		}
 	}
+	if d.ClusterMirrors {
+		for _, e := range draftAPIs() {
+			s.byKey[e.key] = e
+			s.keys = append(s.keys, e)
+		}
+	}
 	return s
 }
 
