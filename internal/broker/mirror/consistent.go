@@ -65,7 +65,7 @@ func (m *Mirrors) FailoverConsistent(ctx context.Context, name string, topics []
 		}
 		plan = c.id
 	}
-	return m.failover(ctx, name, topics, plan)
+	return m.failover(ctx, name, topics, m.startOf(name), plan)
 }
 
 // findCut asks all leaders twice: when the source was seen complete, then for the transactions since.

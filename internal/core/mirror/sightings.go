@@ -111,11 +111,3 @@ func (s *Sightings) Still(sent types.Millis) {
 
 // Clone copies what is known.
 func (s *Sightings) Clone() Sightings { return Sightings{list: slices.Clone(s.list)} }
-
-// Oldest is the lowest high watermark that is remembered, -1 if none is.
-func (s *Sightings) Oldest() types.Offset {
-	if len(s.list) == 0 {
-		return types.NoOffset
-	}
-	return s.list[0].end
-}
