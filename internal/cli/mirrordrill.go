@@ -10,7 +10,7 @@ import (
 
 // mirrorDrillCmd is `tidemark mirror drill …`.
 type mirrorDrillCmd struct {
-	Make   mirrorDrillRunCmd    `cmd:"" name:"run" default:"withargs" help:"Make a writable, throw-away fork of mirrored topics and groups, and tell what a failover now would take and lack. The mirror isn't touched."`
+	Make   mirrorDrillRunCmd    `cmd:"" name:"run" default:"withargs" help:"Make a writable, throw-away fork of mirrored topics and groups, and tell what a failover now would take at most, and lack. The mirror isn't touched."`
 	List   mirrorDrillListCmd   `cmd:"" help:"List the forks that drills made."`
 	Delete mirrorDrillDeleteCmd `cmd:"" help:"Delete a drill's topics, and with them its groups' offsets."`
 }

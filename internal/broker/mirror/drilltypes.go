@@ -66,8 +66,9 @@ type DrillReport struct {
 	Prefix string       `json:"prefix"`
 	At     types.Millis `json:"at"`
 	DryRun bool         `json:"dryRun"`
-	// FailoverMs is how long a failover of these partitions would have taken: the
-	// sum of the steps that are a failover's. -1 for a dry run.
+	// FailoverMs is how long a failover of these partitions would have taken at the
+	// most: the sum of the steps that are a failover's, of which one opens the fork's
+	// logs, too, and a failover's are open. -1 for a dry run.
 	FailoverMs float64     `json:"failoverMs"`
 	Steps      []DrillStep `json:"steps"`
 	// Loss is what a failover now would have lacked.
