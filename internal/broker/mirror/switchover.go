@@ -144,6 +144,9 @@ func (m *Mirrors) newSwitch(ctx context.Context, name string, r SwitchoverReques
 	return s, s.find(ctx)
 }
 
+// errNothingLeft says that another verb has promoted everything meanwhile.
+var errNothingLeft = errors.New("nothing of the mirror is left to be switched over: it was failed over meanwhile")
+
 // find learns who leads the source's partitions, and whether the source can be fenced.
 func (s *sides) find(ctx context.Context) error {
 	client, err := s.r.source()
@@ -177,6 +180,10 @@ func (s *sides) find(ctx context.Context) error {
 			s.tidemark = s.tidemark && told != nil
 			s.list = append(s.list, switched{id: p.ID, tp: tp, leader: k.leader.broker})
 		}
+	}
+	// Invariant I-262: a switchover goes on only with partitions that it may promote.
+	if len(s.list) == 0 {
+		return fmt.Errorf("mirror %s: %w", s.name, errNothingLeft)
 	}
 	return nil
 }
@@ -264,7 +271,10 @@ func (s *sides) awaitStill(ctx context.Context) (map[types.TopicPartition]types.
 			return nil, fmt.Errorf("the source's ends still move, or are not reached here, after %s: stop its writers first (%s)", s.timeout, s.behind(last))
 		}
 		now, errNow := s.sourceEnds(ctx)
-		if err = errNow; err != nil {
+		if err = errNow; errors.Is(err, errNothingLeft) {
+			return nil, err
+		}
+		if err != nil {
 			continue
 		}
 		if !maps.Equal(last, now) {
