@@ -527,6 +527,10 @@ func (s *siteJudge) release(m *machine, h *held, cut []*grain) {
 			s.a.fail("Consent", "%s %s: %s was written here and is cut for start %s, which no operator's plan covers (R24)", m.name, h.part.Name(), g, rec.Mirror.StartID)
 			return
 		}
+		if g.site == s.c.number && s.promised[h.id][g] && len(rec.Mirror.Before) > 0 && g.next > rec.Mirror.EndBefore && g.survives(rec.Mirror.Before) {
+			s.a.fail("Consent", "%s %s: %s was taken after the start's last look, at log end %d, and is cut (R25)", m.name, h.part.Name(), g, rec.Mirror.EndBefore)
+			return
+		}
 		delete(s.promised[h.id], g)
 	}
 }

@@ -38,11 +38,19 @@ func mirrorsMutations() []*Mutation {
 	cuts := func(r timeline.Rules) broker.MirrorRules {
 		return broker.MirrorRules{FirstCut: r, Mirror: mirror.Rules{Core: core.Rules{FirstCut: r}}}
 	}
+	seldom := func(m *Mutation) *Mutation {
+		m.elusive = true
+		return m
+	}
+	startingAt := func(seed uint64, m *Mutation) *Mutation {
+		m.from = seed
+		return m
+	}
 	return []*Mutation{
-		of("no-entry", "R16: a promotion names no new history", harm,
-			&mirrorsMutation{change: withoutEntry, adjust: forks, mute: []string{"PromotedOnce"}}),
-		of("larger-bound", "R17: the bound is the larger of the first unshared epochs", harm,
-			&mirrorsMutation{rules: cuts(timeline.Rules{LargerBound: true}), adjust: uncleanly}),
+		startingAt(13, of("no-entry", "R16: a promotion names no new history", harm,
+			&mirrorsMutation{change: withoutEntry, adjust: forks, mute: []string{"PromotedOnce"}})),
+		seldom(of("larger-bound", "R17: the bound is the larger of the first unshared epochs", harm,
+			&mirrorsMutation{rules: cuts(timeline.Rules{LargerBound: true}), adjust: uncleanly})),
 		of("adopts-in-epoch", "R18: an adoption keeps the leader epoch", append([]string{"EpochRises"}, harm...),
 			&mirrorsMutation{change: keepsEpoch, adjust: sleepers}),
 		of("no-first-cut", "R19: a list is taken without the cut", harm,
@@ -51,14 +59,14 @@ func mirrorsMutations() []*Mutation {
 			&mirrorsMutation{rules: cuts(timeline.Rules{EpochsOnly: true}), adjust: sleepers}),
 		of("first-cut-in-sync", "R19: only in-sync replicas make the first cut", harm,
 			&mirrorsMutation{rules: broker.MirrorRules{FirstCutInSync: true}, adjust: sleepers}),
-		of("no-cut-before-leading", "R19: a leader serves without its first cut", harm,
-			&mirrorsMutation{rules: broker.MirrorRules{NoCutBeforeLeading: true}, adjust: uncleanly}),
-		of("checkpoint-before-cut", "R1: the timeline checkpoint is written before the cut", harm,
+		seldom(of("no-cut-before-leading", "R19: a leader serves without its first cut", harm,
+			&mirrorsMutation{rules: broker.MirrorRules{NoCutBeforeLeading: true}, adjust: uncleanly})),
+		startingAt(7, of("checkpoint-before-cut", "R1: the timeline checkpoint is written before the cut", harm,
 			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{CheckpointBeforeCut: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)
 				o.RestartMost, o.FlushEvery = 500*time.Millisecond, 100*time.Millisecond
 				o.Rates["crash-in-write"], o.Rates["failback"], o.Rates["failover"] = 40, 30, 20
-			}}),
+			}})),
 		of("no-realign", "R20: the second cut comes without its transaction", harm,
 			&mirrorsMutation{rules: coreRules(core.Rules{NoRealign: true}), adjust: losses}),
 		of("no-raise", "R21: a batch above the leader epoch is appended without a raise", append([]string{"EpochCovers"}, harm...),
@@ -67,20 +75,20 @@ func mirrorsMutations() []*Mutation {
 			&mirrorsMutation{change: fencesInEpoch, adjust: forks}),
 		of("promotes-in-two", "R23: a promotion is two transactions", append([]string{"PromotedOnce"}, harm...),
 			&mirrorsMutation{change: promotesInTwo, adjust: forks}),
-		of("promotes-any-start", "R23: a late retry promotes a later start", []string{"PromotedOnce"},
+		startingAt(2, of("promotes-any-start", "R23: a late retry promotes a later start", []string{"PromotedOnce"},
 			&mirrorsMutation{retriesAreOld: true, rules: broker.MirrorRules{Mirror: mirror.Rules{PromoteAnyStart: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)
 				o.LateVerbs = 0.7
 				o.Rates["failover"], o.Rates["failback"] = 12, 30
-			}}),
+			}})),
 		of("no-consent", "R24: no plan is asked for", []string{"Consent"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoConsent: true}), adjust: forks}),
-		of("no-start-fence", "R25: a start doesn't close the partition", append([]string{"Consent"}, harm...),
+		seldom(of("no-start-fence", "R25: a start doesn't close the partition", append([]string{"Consent"}, harm...),
 			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{NoStartFence: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)
 				o.SlowMessage, o.Partitions, o.SlowWatch, o.TxnFault = 0.4, 2, 0, 0
 				o.Rates["write"], o.Rates["failback"], o.Rates["failover"], o.Rates["mirror"] = 600, 60, 40, 20
-			}}),
+			}})),
 		of("no-path", "R25: the source's mirror path is not looked at", []string{"PANIC", "Convergence"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoPath: true}), adjust: forks}),
 		of("no-identity", "R26: topic id and cluster id are not compared", append([]string{"VaultComplete", "Convergence"}, harm...),
@@ -93,18 +101,18 @@ func mirrorsMutations() []*Mutation {
 				losses(o)
 				o.Rates["kafka-rewrite"], o.Rates["cut-wan"] = 4, 6
 			}}),
-		of("no-mirror-ahead", "R27: a mirror that is behind counts as diverged", []string{"AheadOfMirror"},
+		startingAt(2, of("no-mirror-ahead", "R27: a mirror that is behind counts as diverged", []string{"AheadOfMirror"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoMirrorAhead: true}), adjust: func(o *MirrorsOptions) {
 				forks(o)
 				o.Sites, o.PowerLoss, o.KeepBlock, o.FlushEvery, o.RestartMost = 3, 1, 0, time.Hour, 500*time.Millisecond
 				o.Rates["crash"], o.Rates["failover"], o.Rates["cut-wan"] = 10, 1, 6
-			}}),
-		of("no-gap-check", "R28: a gap is jumped in silence", []string{"NoSilentGap"},
+			}})),
+		startingAt(8, of("no-gap-check", "R28: a gap is jumped in silence", []string{"NoSilentGap"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoGapCheck: true}), adjust: func(o *MirrorsOptions) {
 				losses(o)
 				o.ContinueOverGap = false
 				o.Rates["kafka-retain"], o.Rates["cut-wan"], o.Rates["pause"] = 12, 8, 4
-			}}),
+			}})),
 		of("full-vault-drops", "R29: a full vault lets every cut go", []string{"VaultComplete"},
 			&mirrorsMutation{rules: broker.MirrorRules{Keeper: func(v log.Keeper) log.Keeper { return fullKeeper{v} }}, adjust: func(o *MirrorsOptions) {
 				forks(o)
@@ -142,11 +150,11 @@ func sleepers(o *MirrorsOptions) {
 	o.Rates["crash"], o.Rates["restart-cleanly"], o.Rates["elect-preferred"] = 8, 3, 6
 }
 
-// uncleanly are sleepers that lose what they had not synced, and are elected all the same.
+// uncleanly are sleepers that sleep long, and are elected all the same.
 func uncleanly(o *MirrorsOptions) {
 	sleepers(o)
-	o.Unclean, o.PowerLoss, o.KeepBlock, o.FlushEvery = true, 1, 0, 2*time.Second
-	o.Rates["elect-unclean"], o.Rates["crash-leader"], o.Rates["crash"], o.Rates["failover"], o.Rates["failback"] = 3, 6, 8, 14, 24
+	o.Unclean, o.PowerLoss, o.RestartMost = true, 0, 30*time.Second
+	o.Rates["crash-leader"], o.Rates["crash"], o.Rates["failover"], o.Rates["failback"] = 4, 4, 20, 30
 }
 
 // losses are runs behind a source that loses what was copied.

@@ -101,7 +101,7 @@ const codeProbe = "code: "
 // Profiles lists the mixtures that runs can be made with.
 func Profiles() []string {
 	return slices.Sorted(func(yield func(string) bool) {
-		for _, list := range []iter.Seq[string]{maps.Keys(profiles), maps.Keys(clusterProfiles)} {
+		for _, list := range []iter.Seq[string]{maps.Keys(profiles), maps.Keys(clusterProfiles), maps.Keys(mirrorsProfiles)} {
 			for name := range list {
 				if !yield(name) {
 					return
