@@ -22,13 +22,16 @@
 // (check*.go) know the source's whole history and believe nothing that the system
 // says. Each is tested by mutations: rules switched off (mutation.go).
 //
-// There are two systems. The mirror's is one standby and a source (world.go). The
+// There are three systems. The mirror's is one standby and a source (world.go). The
 // cluster's (cluster*.go) is three to five brokers that replicate: each is the
 // production node (broker.Virtual), whose code blocks as it always does. It runs as
 // tasks (tasks.go), coroutines that wait through the clock of their process; so
 // registration, controller, fetchers, shards and chores are the product's own, and
 // only the Kafka protocol between brokers is not. clustercheck.go knows every batch
 // that any leader wrote and everything that anybody was promised.
+//
+// The third (mirrors*.go) is several such clusters that mirror each other, with
+// operators at all of them; mirrorscheck.go knows every batch of all of them.
 //
 // docs/TESTING.md tells how to replay, search and read a story.
 package sim
