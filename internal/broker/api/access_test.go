@@ -303,7 +303,7 @@ func TestWhatEachAPITakes(t *testing.T) {
 	}
 	for key, op := range map[wire.Key]string{
 		wire.KeyDescribeLogDirs: "DESCRIBE", wire.KeyElectLeaders: "ALTER", wire.KeyAlterPartitionReassignments: "ALTER", wire.KeyListPartitionReassignments: "DESCRIBE",
-		wire.KeyDescribeQuorum: "DESCRIBE", wire.KeyUpdateFeatures: "ALTER", wire.KeyUnregisterBroker: "ALTER",
+		wire.KeyDescribeQuorum: "DESCRIBE", wire.KeyDescribeClientQuotas: "DESCRIBE_CONFIGS", wire.KeyUpdateFeatures: "ALTER", wire.KeyUnregisterBroker: "ALTER",
 		wire.KeyDescribeAcls: "DESCRIBE", wire.KeyCreateAcls: "ALTER", wire.KeyDeleteAcls: "ALTER",
 		wire.KeyDescribeUserScramCredentials: "DESCRIBE", wire.KeyAlterUserScramCredentials: "ALTER",
 		wire.KeyMirrorVerb: "CLUSTER_ACTION", wire.KeyWakeFetch: "CLUSTER_ACTION", wire.KeyDescribeScramKeys: "ALTER",

@@ -10,6 +10,7 @@ func securityAPIs() []entry {
 		on(wire.KeyDescribeAcls, (*Call).describeACLs),
 		on(wire.KeyCreateAcls, (*Call).createACLs),
 		on(wire.KeyDeleteAcls, (*Call).deleteACLs),
+		on(wire.KeyDescribeClientQuotas, (*Call).describeClientQuotas),
 		on(wire.KeyDescribeUserScramCredentials, (*Call).describeUserScramCredentials),
 		on(wire.KeyAlterUserScramCredentials, (*Call).alterUserScramCredentials),
 	}
