@@ -35,7 +35,7 @@ type rule struct {
 // there is an authorizer: its connection is, because nothing can be said.
 func accessRules() map[wire.Key]rule {
 	all := make(map[wire.Key]rule)
-	for _, list := range [][]rule{openRules(), topicRules(), groupRules(), clusterRules(), transactionRules()} {
+	for _, list := range [][]rule{openRules(), topicRules(), groupRules(), clusterRules(), transactionRules(), draftRules()} {
 		for _, r := range list {
 			all[r.key] = r
 		}

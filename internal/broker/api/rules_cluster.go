@@ -47,12 +47,6 @@ func clusterRules() []rule {
 			out.ErrorCode = int16(code) // before version 3 nothing is all that can be said
 		})},
 		{wire.KeyAlterReplicaLogDirs, onCluster(acl.Alter, refuseAlterReplicaLogDirs)},
-		{wire.KeyListClusterMirrors, onCluster(acl.Describe, func(_ *wire.ListClusterMirrorsRequest, out *wire.ListClusterMirrorsResponse, code wire.ErrCode) {
-			out.ErrorCode = code
-		})},
-		{wire.KeyDescribeClusterMirrors, onCluster(acl.Describe, func(_ *wire.DescribeClusterMirrorsRequest, out *wire.DescribeClusterMirrorsResponse, code wire.ErrCode) {
-			out.ErrorCode = code
-		})},
 		{wire.KeyElectLeaders, onCluster(acl.Alter, refuseElectLeaders)},
 		{wire.KeyAlterPartitionReassignments, onCluster(acl.Alter, func(_ *kmsg.AlterPartitionAssignmentsRequest, out *kmsg.AlterPartitionAssignmentsResponse, code wire.ErrCode) {
 			out.ErrorCode = int16(code)
@@ -176,5 +170,17 @@ func refuseAlterClientQuotas(in *kmsg.AlterClientQuotasRequest, out *kmsg.AlterC
 			to.Entity = append(to.Entity, kmsg.AlterClientQuotasResponseEntryEntity{Type: part.Type, Name: part.Name})
 		}
 		out.Entries = append(out.Entries, to)
+	}
+}
+
+// draftRules are those of the APIs of proposals that aren't final (draftAPIs).
+func draftRules() []rule {
+	return []rule{
+		{wire.KeyListClusterMirrors, onCluster(acl.Describe, func(_ *wire.ListClusterMirrorsRequest, out *wire.ListClusterMirrorsResponse, code wire.ErrCode) {
+			out.ErrorCode = code
+		})},
+		{wire.KeyDescribeClusterMirrors, onCluster(acl.Describe, func(_ *wire.DescribeClusterMirrorsRequest, out *wire.DescribeClusterMirrorsResponse, code wire.ErrCode) {
+			out.ErrorCode = code
+		})},
 	}
 }
