@@ -15,7 +15,6 @@ import (
 
 var (
 	probeTogether     = probe.New("isrwriter: several changes in one transaction")
-	probeSplit        = probe.New("isrwriter: changes exceed one transaction")
 	probePlannedAnew  = probe.New("isrwriter: refused together, planned anew")
 	probeSomeRefused  = probe.New("isrwriter: one of several changes can't be planned")
 	probeUnknownOfAll = probe.New("isrwriter: unknown outcome of a transaction of several changes")
@@ -104,7 +103,6 @@ func (w *isrWriter) write(ctx context.Context, wishes []*isrWish) {
 			return
 		}
 		if half := len(wishes) / 2; len(merged) > 1 && half > 0 {
-			probeSplit.Reached()
 			w.write(ctx, wishes[:half])
 			w.write(ctx, wishes[half:])
 			return

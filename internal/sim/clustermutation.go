@@ -49,7 +49,7 @@ func more(rates map[string]float64) func(*ClusterOptions) {
 
 // clusterMutations are those of the system of brokers.
 func clusterMutations() []*Mutation {
-	harm := []string{"AckedIsKept", "LogMatching", "ISRHoldsHW", "ConsumerSeesStable"}
+	harm := []string{"AckedIsKept", "LogMatching", "ISRHoldsHW", "ConsumerSeesStable", "VaultComplete", "CommitKept", "LogStartLegal", "DeletedIsGone"}
 	list := []*Mutation{
 		{Name: "epoch-unsynced", Rule: "R3: an election is not synced before the leader serves", Finds: []string{"EpochDurable"},
 			Cluster: &clusterMutation{rules: broker.VirtualRules{Log: log.Rules{EpochUnsynced: true}}, adjust: more(map[string]float64{"crash": 4})}},

@@ -42,7 +42,7 @@ func serviceMutations() []*Mutation {
 			}}},
 		{Name: "cuts-unkept", Rule: "R1: what a follower's cut removes is not kept", Finds: []string{"VaultComplete"},
 			Cluster: &clusterMutation{noVault: true, adjust: backToBack}},
-		{Name: "kept-late", Rule: "R1: what a follower's cut removes is kept after the cut", Finds: []string{"VaultComplete"},
+		{Name: "kept-late", Rule: "R1: what a follower's cut removes is kept after the cut", Finds: []string{"VaultComplete"}, from: 8,
 			Cluster: &clusterMutation{vaultLate: true, adjust: func(o *ClusterOptions) {
 				backToBack(o)
 				o.VaultBytes, o.PowerLoss = 0, 0
@@ -50,7 +50,7 @@ func serviceMutations() []*Mutation {
 			}}},
 		{Name: "old-metadata", Rule: "R19: a node starts on metadata older than what its folders have followed", Finds: []string{"MetadataWentBack"},
 			Cluster: &clusterMutation{rules: broker.VirtualRules{TrustOldMetadata: true}, adjust: restoresOften}},
-		{Name: "restore-unmarked", Rule: "R19: a restore leaves leaders and ISR as the backup has them", Finds: []string{"AckedIsKept", "EpochRises", "OneLeader", "OneWriter", "ISRHoldsHW", "UncleanNotAllowed", "LogMatching", "EpochHistory", "PANIC", "Convergence", "ConsumerSeesStable"},
+		{Name: "restore-unmarked", Rule: "R19: a restore leaves leaders and ISR as the backup has them", Finds: []string{"AckedIsKept", "EpochRises", "OneLeader", "OneWriter", "ISRHoldsHW", "UncleanNotAllowed", "LogMatching", "EpochHistory", "PANIC", "Convergence", "ConsumerSeesStable"}, from: 9,
 			Cluster: &clusterMutation{restoreUnmarked: true, adjust: restoresOften}},
 	}
 }

@@ -22,7 +22,6 @@ var (
 	probeSessionNoSlot  = probe.New("fetch session: no slot is free")
 	probeSessionEvicted = probe.New("fetch session: an idle one gives its slot to another")
 	probeSessionRemoved = probe.New("fetch session: ended while a request waited for its turn")
-	probeSessionEnds    = probe.New("fetch session: nothing is left in it")
 	probeSessionTwo     = probe.New("fetch session: two requests at once")
 )
 
@@ -188,7 +187,6 @@ func (c *Call) resumeSession(f *fetchCall) (*fetchCall, wire.ErrCode) {
 	f.session, f.queue, f.id = s, s.queue, s.id
 	if len(s.parts) == 0 {
 		// A session of nothing ends; the answer says so by session id 0.
-		probeSessionEnds.Reached()
 		c.sessions.remove(s.id)
 		f.id, f.full = 0, true
 	}

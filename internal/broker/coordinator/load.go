@@ -20,7 +20,6 @@ var errNotYet = errors.New("offsets partition not served")
 var (
 	probeLoadWaits   = probe.New("coordinator: a load waits for the high watermark")
 	probeLoadNotYet  = probe.New("coordinator: elected before the partition serves")
-	probeLoadAgain   = probe.New("coordinator: groups are loaded anew")
 	probeSuperseded  = probe.New("coordinator: elected again before it resigned")
 	probeWriteFailed = probe.New("coordinator: a write failed")
 	probeResigned    = probe.New("coordinator: resigned with requests waiting")

@@ -96,7 +96,6 @@ func (l *loop) run() {
 			probeLoadNotYet.Reached()
 			l.logger.Debug("offsets partition isn't served here yet", "err", err)
 		} else {
-			probeLoadAgain.Reached()
 			l.logger.Error("group coordinator loads its groups anew", "err", err)
 			backoff = l.c.o.Config.ReloadAfterFailure
 		}
@@ -147,6 +146,9 @@ func (l *loop) live() (err error) {
 
 // end answers everything that still waits.
 func (l *loop) end(err error) {
+	if len(l.waiting) > 0 {
+		probeResigned.Reached()
+	}
 	code := group.NotCoordinator
 	if err != nil && l.ctx.Err() == nil {
 		code = group.CoordinatorNotAvailable
@@ -157,9 +159,6 @@ func (l *loop) end(err error) {
 		l.table.Step(l.clock.now(), group.Resign{Code: code}, &l.effects)
 		l.reply()
 	}()
-	if len(l.waiting) > 0 {
-		probeResigned.Reached()
-	}
 	for _, id := range slices.Sorted(maps.Keys(l.waiting)) { // a simulated run has one order
 		l.waiting[id].give(group.CodeResponse{Code: code})
 	}

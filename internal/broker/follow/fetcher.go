@@ -22,7 +22,6 @@ import (
 var (
 	probeNudged     = probe.New("follow: a waiting fetch is ended early")
 	probeRefused    = probe.New("follow: the leader refuses a partition")
-	probeTooLarge   = probe.New("follow: a batch exceeds the partition's limit")
 	probeOutOfRange = probe.New("follow: out of the leader's range")
 	probeSlowShard  = probe.New("follow: a shard is slow to take an answer")
 	probeNoPeer     = probe.New("follow: the leader isn't registered")
@@ -389,7 +388,6 @@ func (f *fetcher) tooLarge(w *wanted, p *source.FetchedPartition) bool {
 	if err != nil || h.Size() <= len(p.Records) || h.Size() <= int(w.bytesMax) {
 		return false
 	}
-	probeTooLarge.Reached()
 	w.bytesMax = int32(h.Size())
 	f.join(p.TopicPartition, w)
 	return true
