@@ -155,12 +155,15 @@ func (p *Partition) received(a follow.Answer) {
 // accept carries an accepted answer out in the order that replica.Verdict demands.
 func (p *Partition) accept(a follow.Answer, v replica.Verdict) error {
 	p.cutAlone = false
+	start := p.log.View().LogStart
 	if v.HasRebase {
 		if err := p.restartAt(v.Rebase, "the leader's log start lies within a batch"); err != nil {
 			return err
 		}
 	}
-	if v.RaiseLogStart > p.log.View().LogStart {
+	// The verdict's log start is the one before a rebase, which the next answer raises
+	// again: raised now, the empty log would begin above the batch that is to come.
+	if v.RaiseLogStart > start {
 		p.endFlush()
 		reason := log.CutReason{Cause: log.CauseLogStart, Note: "the leader's log start", LeaderHighWatermark: types.NoOffset}
 		if _, err := p.log.RaiseLogStart(v.RaiseLogStart, v.Vouched, reason); err != nil {
