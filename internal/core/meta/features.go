@@ -55,7 +55,7 @@ const FeatureMetadata = "tidemark.version"
 func KnownFeatures() []Feature {
 	return []Feature{
 		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: LevelSecurity}, Absent: 1, Fresh: LevelSecurity,
-			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs and SCRAM credentials"}},
+			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs, SCRAM credentials, the cuts of consistent failovers"}},
 	}
 }
 
