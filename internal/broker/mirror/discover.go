@@ -258,18 +258,18 @@ func (r *run) isEarlier(image *meta.Image, id types.TopicID) bool {
 // something was to be made for it.
 var errNotRunning = errors.New("the mirror doesn't run any more")
 
-// whileRunning makes plans for n new partitions, whose mirror parts make is given.
+// whileRunning makes plans for n new partitions, whose mirror parts plan is given.
 // They hold only while the mirror runs in this start.
 //
 // Invariant I-260 (R23, R25): nothing is made for a mirror that was failed over: it
 // would be promoted at once, empty, on a history of its own.
-func (r *run) whileRunning(image *meta.Image, n int, make func([]meta.MirrorState) ([]meta.Plan, error)) ([]meta.Plan, error) {
+func (r *run) whileRunning(image *meta.Image, n int, plan func([]meta.MirrorState) ([]meta.Plan, error)) ([]meta.Plan, error) {
 	e, ok := image.Mirror(r.name)
 	if !ok || e.Record.Want != meta.WantRunning {
 		return nil, errNotRunning
 	}
 	states := slices.Repeat([]meta.MirrorState{*core.NewMirrored(r.name, e.Record.StartID)}, n)
-	plans, err := make(states)
+	plans, err := plan(states)
 	for i := range plans {
 		plans[i].If = append(slices.Clip(plans[i].If), meta.ModRevisionIs(image.Keys().Mirror(r.name), e.ModRevision))
 	}
