@@ -104,6 +104,8 @@ type siteJudge struct {
 	kept     map[string]map[string]bool // what a machine's vault was seen to hold
 	wants    map[string]string          // what operators want of each mirror, by its name
 	consent  map[string]string          // plans that starts quoted, by start id
+	// uncleanly are the partitions that had an unclean election here.
+	uncleanly map[meta.PartitionID]bool
 	// adoptedAt is when a partition's list changed last.
 	adoptedAt map[meta.PartitionID]time.Duration
 	shrunk    time.Duration // when an unclean election or a cut last took records of a leader, -1: never
@@ -128,7 +130,7 @@ func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
 	return &siteJudge{
 		a: a, c: c, revs: map[string]meta.Revision{}, records: map[meta.PartitionID]*meta.PartitionRecord{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
 		logs: map[*held]*siteLog{}, before: map[string]*siteLog{}, promised: map[meta.PartitionID]map[*grain]bool{}, kept: map[string]map[string]bool{},
-		adoptedAt: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[string]string{}, shrunk: -1,
+		uncleanly: map[meta.PartitionID]bool{}, adoptedAt: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[string]string{}, shrunk: -1,
 	}
 }
 
@@ -264,7 +266,7 @@ func (s *siteJudge) reread(m *machine, h *held, l *siteLog, v log.View) bool {
 		}
 	}
 	l.known, l.start, l.end, l.history = true, v.LogStart, v.LogEnd, v.History
-	if !first && v.LogEnd > oldEnd {
+	if !first && v.LogEnd > oldEnd && v.LogStart <= oldEnd {
 		l.grewAt, l.grewFrom = s.a.w.k.now, oldEnd
 	}
 	for i := range fresh {

@@ -143,7 +143,7 @@ func (s *siteJudge) elected(id meta.PartitionID, old, rec *meta.PartitionRecord)
 	}
 	s.a.w.k.probe("election: unclean")
 	s.a.w.k.note(s.c.prefix+"store", "partition %d: an unclean election ends what was promised", id.Number)
-	s.shrunk = s.a.w.k.now
+	s.shrunk, s.uncleanly[id] = s.a.w.k.now, true
 	delete(s.promised, id)
 }
 
@@ -316,7 +316,7 @@ func (a *arbiter) compareGroup(c *cluster, m *machine, name string) {
 // mirroredEnd is the log end of a partition that mirrors, or was promoted, and answers clients.
 func (a *arbiter) mirroredEnd(c *cluster, id meta.PartitionID) (types.Offset, bool) {
 	r := c.record(id)
-	if r == nil || r.Mirror == nil || c.judged.(*siteJudge).shrunk >= 0 && r.Writable {
+	if s := c.judged.(*siteJudge); r == nil || r.Mirror == nil || s.shrunk >= 0 && r.Writable || s.uncleanly[id] {
 		return 0, false
 	}
 	m := c.machine(r.Leader)
