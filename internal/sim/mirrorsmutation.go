@@ -29,6 +29,8 @@ type mirrorsMutation struct {
 }
 
 // mirrorsMutations are those of the system of several clusters.
+//
+//tidy:long a table, one rule a row
 func mirrorsMutations() []*Mutation {
 	harm := []string{"Ownership", "LogMatching", "MirrorPrefix", "OneWriter", "AckedIsKept", "CutHasEpoch", "PANIC"}
 	of := func(name, rule string, finds []string, m *mirrorsMutation) *Mutation {
