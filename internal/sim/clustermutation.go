@@ -90,7 +90,7 @@ func clusterMutations() []*Mutation {
 				o.SlowMessage, o.DropMessage = 0.1, 0.02
 				o.Rates = map[string]float64{"write": 600, "restart-cleanly": 10, "cut-link": 15, "read": 20}
 			}}},
-		{Name: "join-below-start", Rule: "R15: a join needs the high watermark and not the epoch's start", Finds: harm, from: 100,
+		{Name: "join-below-start", Rule: "R15: a join needs the high watermark and not the epoch's start", Finds: harm, from: 155,
 			Cluster: &clusterMutation{rules: broker.VirtualRules{Leader: replica.LeaderRules{JoinBelowEpochStart: true}}, adjust: func(o *ClusterOptions) {
 				quickRestarts(o)
 				o.KeepBlock, o.KeepEntry, o.FlushEvery, o.SlowMessage, o.MinISR, o.Lease = 0.5, 0.5, 100*time.Millisecond, 0.3, 2, 3*time.Second
@@ -127,6 +127,7 @@ func backToBack(o *ClusterOptions) {
 func quickRestarts(o *ClusterOptions) {
 	o.Compacted, o.Unclean, o.PowerLoss, o.KeepBlock, o.KeepEntry, o.FlushEvery, o.FlushAcks = false, false, 1, 0, 0, time.Hour, false
 	o.Lease, o.RestartMost = 6*time.Second, 300*time.Millisecond
+	o.Members, o.Wire, o.SessionSlots, o.RetentionBytes, o.VaultBytes = 0, false, 0, 0, 0
 	o.Rates = map[string]float64{"write": 300, "read": 20, "crash": 12, "cut-link": 4, "cut-store": 2}
 }
 

@@ -39,7 +39,8 @@ func (j *judge) startMoved(m *machine, h *held, v log.View, start, end types.Off
 			bad("no leader's log starts there")
 		}
 	case v.LogStart < start:
-		if v.LogEnd > start && l.unclean < 0 {
+		// An empty log goes down to the batch that the leader's log start lies in.
+		if v.LogEnd > start && start < end && l.unclean < 0 {
 			bad("it falls")
 		}
 	case h.part.IsFollowing() && v.LogStart <= l.starts.legal:
