@@ -76,7 +76,7 @@ func (l *ledger) writeSize(what string, size int64, name string) {
 
 // syncedSizes replays a ledger: how far each file is durable. A file without an entry is, as a whole.
 func syncedSizes(r io.Reader) (map[string]int64, error) {
-	sizes := map[string]int64{}
+	sizes := map[string]*int64{} // two names of one file share theirs: a sync by one makes the other durable
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		parts := strings.SplitN(lines.Text(), "\t", 3)
@@ -86,10 +86,10 @@ func syncedSizes(r io.Reader) (map[string]int64, error) {
 		arg, name := parts[1], parts[2]
 		switch parts[0] {
 		case "removed":
-			maps.DeleteFunc(sizes, func(n string, _ int64) bool { return within(n, name) })
+			maps.DeleteFunc(sizes, func(n string, _ *int64) bool { return within(n, name) })
 			continue
 		case "renamed":
-			maps.DeleteFunc(sizes, func(n string, _ int64) bool { return within(n, name) })
+			maps.DeleteFunc(sizes, func(n string, _ *int64) bool { return within(n, name) })
 			for n, size := range maps.Clone(sizes) {
 				if within(n, arg) {
 					delete(sizes, n)
@@ -107,14 +107,22 @@ func syncedSizes(r io.Reader) (map[string]int64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ledger: %q: %w", lines.Text(), err)
 		}
-		if before, ok := sizes[name]; parts[0] == "truncated" && ok {
-			size = min(size, before)
-		} else if parts[0] == "truncated" {
-			continue // durable as a whole
+		before, ok := sizes[name]
+		switch {
+		case parts[0] == "truncated" && ok:
+			*before = min(size, *before)
+		case parts[0] == "truncated": // durable as a whole
+		case parts[0] == "synced" && ok:
+			*before = size
+		default:
+			sizes[name] = &size
 		}
-		sizes[name] = size
 	}
-	return sizes, lines.Err()
+	out := make(map[string]int64, len(sizes))
+	for name, size := range sizes {
+		out[name] = *size
+	}
+	return out, lines.Err()
 }
 
 // within reports whether a name is that of a file or folder, or lies in it.
