@@ -35,6 +35,12 @@ func guardedBroker(t *testing.T, opts ...harness.Option) *harness.Broker {
 	}, opts...)...)
 }
 
+// overTLS adds a listener for log-ins over TLS.
+func overTLS(cert, key string) []harness.Option {
+	return []harness.Option{harness.WithSetting("listeners", "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://localhost:0"),
+		harness.WithSetting("ssl.keystore.location", cert), harness.WithSetting("ssl.key.location", key)}
+}
+
 // at is the address of a listener.
 func at(t *testing.T, b *harness.Broker, listener string) string {
 	t.Helper()
@@ -106,11 +112,10 @@ func TestLogIns(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	pool := writeCertificate(t, cert, key)
-	b := guardedBroker(t, harness.WithSetting("listeners", "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://localhost:0"),
-		harness.WithSetting("ssl.keystore.location", cert), harness.WithSetting("ssl.key.location", key),
-		harness.WithSetting("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"), harness.WithSetting("connection.failed.authentication.delay.ms", "1"))
+	b := guardedBroker(t, append(overTLS(cert, key),
+		harness.WithSetting("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"), harness.WithSetting("connection.failed.authentication.delay.ms", "1"))...)
 	setPassword(t, b, "alice", "secret")
-	overTLS := []kgo.Opt{kgo.SeedBrokers(at(t, b, "SASL_SSL")), kgo.DialTLSConfig(&tls.Config{RootCAs: pool, ServerName: "localhost"})}
+	secured := []kgo.Opt{kgo.SeedBrokers(at(t, b, "SASL_SSL")), kgo.DialTLSConfig(&tls.Config{RootCAs: pool, ServerName: "localhost"})}
 	f := func(name string, want error, m sasl.Mechanism, opts ...kgo.Opt) {
 		t.Helper()
 		err := as(t, b, m, append(opts, kgo.RequestRetries(0))...).Ping(harness.Context(t))
@@ -120,11 +125,11 @@ func TestLogIns(t *testing.T) {
 	}
 	f("SHA-256", nil, sha256Of("alice", "secret"))
 	f("SHA-512", nil, scram.Auth{User: "alice", Pass: "secret"}.AsSha512Mechanism())
-	f("SHA-512 over TLS", nil, scram.Auth{User: "alice", Pass: "secret"}.AsSha512Mechanism(), overTLS...)
-	f("PLAIN over TLS", nil, plain.Auth{User: "alice", Pass: "secret"}.AsMechanism(), overTLS...)
+	f("SHA-512 over TLS", nil, scram.Auth{User: "alice", Pass: "secret"}.AsSha512Mechanism(), secured...)
+	f("PLAIN over TLS", nil, plain.Auth{User: "alice", Pass: "secret"}.AsMechanism(), secured...)
 	f("PLAIN in the clear", kerr.UnsupportedSaslMechanism, plain.Auth{User: "alice", Pass: "secret"}.AsMechanism())
 	f("wrong password", kerr.SaslAuthenticationFailed, sha256Of("alice", "Secret"))
-	f("wrong password in PLAIN", kerr.SaslAuthenticationFailed, plain.Auth{User: "alice", Pass: "Secret"}.AsMechanism(), overTLS...)
+	f("wrong password in PLAIN", kerr.SaslAuthenticationFailed, plain.Auth{User: "alice", Pass: "Secret"}.AsMechanism(), secured...)
 	f("unknown user", kerr.SaslAuthenticationFailed, sha256Of("bob", "secret"))
 	setPassword(t, b, "alice", "changed")
 	f("the old password", kerr.SaslAuthenticationFailed, sha256Of("alice", "secret"))
@@ -237,7 +242,10 @@ func TestPermissions(t *testing.T) {
 // TestMirrorCopiesSecurity: ACLs and users of a Tidemark source are at the standby,
 // follow it, leave what is its own, and hold after the failover.
 func TestMirrorCopiesSecurity(t *testing.T) {
-	source, standby := guardedBroker(t), guardedBroker(t)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	writeCertificate(t, cert, key)
+	source, standby := guardedBroker(t, overTLS(cert, key)...), guardedBroker(t)
 	source.CreateTopic(t, "orders", 1, nil)
 	source.Produce(t, "orders", 0, "a")
 	for user, password := range map[string]string{"mirror": "m", "alice": "secret"} {
@@ -249,8 +257,8 @@ func TestMirrorCopiesSecurity(t *testing.T) {
 		allowed("mirror", acl.Describe, acl.Group, "*"), allowed("mirror", acl.Alter, acl.Cluster, acl.ClusterName))
 	own, same := allowed("operator", acl.All, acl.Topic, "*"), read
 	grant(t, standby, own)
-	mirrorOf(t, standby, mirror.Spec{Bootstrap: []string{at(t, source, "SASL_PLAINTEXT")}, ClientConfig: map[string]string{
-		"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512",
+	mirrorOf(t, standby, mirror.Spec{Bootstrap: []string{at(t, source, "SASL_SSL")}, ClientConfig: map[string]string{
+		"security.protocol": "SASL_SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": cert, "sasl.mechanism": "SCRAM-SHA-512",
 		"sasl.jaas.config": `org.apache.kafka.common.security.scram.ScramLoginModule required username="mirror" password="m";`}})
 
 	has := func(b acl.Binding) func() bool { return func() bool { return standby.Image().ACLs().Has(b) } }

@@ -13,6 +13,7 @@ import (
 // Behaviour
 //   - Only where an authorizer says so (CLUSTER_ACTION or ALTER on the cluster), and never
 //     to ANONYMOUS; without an authorizer SECURITY_DISABLED: nobody could be told from anybody.
+//   - Only over TLS, else SECURITY_DISABLED: whoever reads the keys on the way can pretend to be this cluster.
 //   - At most ScramKeysPerAnswer at a time, in order; the client asks on from the last one.
 //
 // Versions
@@ -21,6 +22,10 @@ func (c *Call) describeScramKeys(in *wire.ScramKeysRequest) (kmsg.Response, erro
 	out := &wire.ScramKeysResponse{}
 	if c.Access == nil {
 		out.ErrorCode, out.Message = wire.ErrSecurityDisabled, "users' keys are given only where an authorizer says to whom: set authorizer=acl at this cluster"
+		return out, nil
+	}
+	if !c.Req.Secure {
+		out.ErrorCode, out.Message = wire.ErrSecurityDisabled, "users' keys are given over TLS alone: mirror this cluster by a listener of protocol SASL_SSL or SSL"
 		return out, nil
 	}
 	for e := range c.Image.ScramsFrom(in.AfterUser, in.AfterMechanism) {

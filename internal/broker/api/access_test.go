@@ -52,7 +52,7 @@ func binding(t testing.TB, line string) acl.Binding {
 func (w *world) by(principal string, in kmsg.Request, version int16) (kmsg.Response, error) {
 	w.t.Helper()
 	req := request(in, version, "test")
-	req.Principal, req.Remote = principal, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
+	req.Secure, req.Principal, req.Remote = true, principal, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
 	return w.send(context.Background(), req, in)
 }
 

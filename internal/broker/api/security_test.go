@@ -332,6 +332,11 @@ func TestScramCredentials(t *testing.T) {
 	if len(keys.Credentials) != 1 || !bytes.Equal(keys.Credentials[0].StoredKey, stored.StoredKey) {
 		t.Errorf("keys: %+v", keys)
 	}
+	plain := request(&wire.ScramKeysRequest{}, 0, "test")
+	plain.Principal = "User:root"
+	if out, err := w.send(t.Context(), plain, &wire.ScramKeysRequest{}); err != nil || out.(*wire.ScramKeysResponse).ErrorCode != wire.ErrSecurityDisabled || len(out.(*wire.ScramKeysResponse).Credentials) > 0 {
+		t.Errorf("keys without TLS: %+v, %v", out, err)
+	}
 	if out := askBy[*wire.ScramKeysResponse](w, acl.Anonymous, &wire.ScramKeysRequest{}, 0); out.ErrorCode != wire.ErrClusterAuthorizationFailed || len(out.Credentials) > 0 {
 		t.Errorf("keys for nobody: %+v", out)
 	}
