@@ -253,8 +253,7 @@ func (g *groupSync) atFailover(ctx context.Context, ends map[types.TopicPartitio
 	for _, tp := range inOrder(ends, itself) {
 		cuts = append(cuts, coordinator.Cut{TopicPartition: tp, Offset: ends[tp]})
 	}
-	_, err := g.run.m.everywhere(ctx, partGroupsTaken, part{Mirror: g.run.name, Cuts: cuts}, peerPatience)
-	return err
+	return g.run.m.atCoordinators(ctx, partGroupsTaken, part{Mirror: g.run.name, Cuts: cuts}, peerPatience)
 }
 
 // writeWaiting writes the offsets of the groups coordinated here that waited for data of

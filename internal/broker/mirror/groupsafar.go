@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/core/meta"
@@ -151,7 +152,7 @@ var errCoordinatorsMove = errors.New("group coordinators move at the moment")
 // the cuts to them. It has happened only if nobody else came to coordinate meanwhile.
 func (m *Mirrors) lowerEverywhere(ctx context.Context, name string, cuts []coordinator.Cut) error {
 	before, settled := coordinatorsOf(m.o.Node.Image())
-	if _, err := m.everywhere(ctx, partGroupsCut, part{Mirror: name, Cuts: cuts}, askPatience); err != nil {
+	if err := m.atCoordinators(ctx, partGroupsCut, part{Mirror: name, Cuts: cuts}, askPatience); err != nil {
 		return err
 	}
 	after, _ := coordinatorsOf(m.o.Node.Image())
@@ -159,6 +160,18 @@ func (m *Mirrors) lowerEverywhere(ctx context.Context, name string, cuts []coord
 		return errCoordinatorsMove
 	}
 	return nil
+}
+
+// atCoordinators has every coordinator do a part. During a rolling upgrade, until the
+// cluster's level says that all brokers know these parts, only this broker does it, as
+// the program before did.
+func (m *Mirrors) atCoordinators(ctx context.Context, what string, p part, patience time.Duration) error {
+	if m.o.Node.Image().FeatureLevel(meta.FeatureMetadata) < meta.LevelCuts {
+		_, err := m.doPart(ctx, what, p)
+		return err
+	}
+	_, err := m.everywhere(ctx, what, p, patience)
+	return err
 }
 
 // coordination is who coordinates one partition of the groups' topic.
