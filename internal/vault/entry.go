@@ -19,8 +19,8 @@ const (
 
 // Entry is one kept removal, as in its manifest.json.
 //
-// Invariant I-04: the files of an entry hold every byte of the removal, and an
-// entry that lists is whole and synced.
+// Invariant I-04: the files of an entry hold every byte of the removal; an entry
+// that lists is whole, and synced before a cut relies on it.
 type Entry struct {
 	Version   int           `json:"v"`
 	ID        string        `json:"id"`
@@ -59,7 +59,8 @@ type Entry struct {
 	// Damaged says what is wrong with an entry that can't be read; it isn't in the manifest.
 	Damaged string `json:"damaged,omitempty"`
 
-	dir string // its folder
+	dir     string // its folder
+	settled bool   // this process has synced it
 }
 
 // EpochStart is a leader epoch and the first offset it has.

@@ -25,8 +25,11 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("vault: read what %s is about to lose: %w", r.TopicPartition, err)
 	}
-	if id, ok, err := v.known(&r, s); ok || err != nil {
-		return id, err
+	switch id, ok, err := v.known(&r, s); {
+	case err != nil:
+		return "", err
+	case ok:
+		return id, nil
 	}
 	if err := v.reserve(s.bytes); err != nil {
 		return v.refuse(&r, s, err)
@@ -46,6 +49,7 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 		}
 		return v.refuse(&r, s, v.fullDisk(s.bytes, err))
 	}
+	e.settled = true
 	v.mu.Lock()
 	v.entries[e.ID] = e
 	v.mu.Unlock()
@@ -112,10 +116,10 @@ func (v *Vault) fullDisk(needed int64, err error) error {
 	return &ErrFull{Needed: needed, Used: v.Usage().Bytes - needed, Limit: -1, Err: err}
 }
 
-// known finds the entry that holds all of a removal already.
+// known finds the entry that holds all of a removal already, and makes it durable.
 func (v *Vault) known(r *log.Removal, s *summary) (id string, ok bool, err error) {
 	if e := v.adopt(r, s); e != nil {
-		return e.ID, true, v.opts.FS.SyncDir(path.Dir(e.dir))
+		return e.ID, true, v.settle(e)
 	}
 	entries, err := v.List()
 	if err != nil {
@@ -132,10 +136,51 @@ func (v *Vault) known(r *log.Removal, s *summary) (id string, ok bool, err error
 			continue
 		}
 		if holds {
-			return e.ID, true, nil
+			return e.ID, true, v.settle(e)
 		}
 	}
 	return "", false, nil
+}
+
+// settle syncs an entry that was found, once per process, before a cut relies on
+// it (R1 step 1): a process that was killed may have left its name, or the copy that
+// took a link's place, in the page cache alone.
+func (v *Vault) settle(e *Entry) error {
+	if e.settled {
+		return nil
+	}
+	if err := v.syncEntry(e); err != nil {
+		return fmt.Errorf("vault: sync entry %s, which holds the removed records already: %w", e.ID, err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if kept, ok := v.entries[e.ID]; ok {
+		next := *kept
+		next.settled = true
+		v.entries[e.ID] = &next
+	}
+	return nil
+}
+
+// syncEntry syncs an entry's files, and the folders up to the vault's own.
+func (v *Vault) syncEntry(e *Entry) error {
+	err := v.eachFile(e, func(_ *FileEntry, f vfs.File, _ int64) error { return f.Sync() })
+	if err != nil {
+		return err
+	}
+	manifest, err := v.opts.FS.Open(path.Join(e.dir, manifestFile))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(manifest.Sync(), manifest.Close()); err != nil {
+		return err
+	}
+	for _, dir := range []string{e.dir, path.Dir(e.dir), v.opts.Dir} {
+		if err := v.opts.FS.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // adopt finds an entry of exactly this removal on the disk which memory doesn't

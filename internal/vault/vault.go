@@ -4,7 +4,7 @@
 // Each cut leaves one entry, a folder <topic>-<partition>/<id>/ with the raw
 // bytes as segment files (hard links where a whole segment goes, copies
 // elsewhere) and manifest.json, which says what was cut, why, when and what the
-// histories were. An entry is synced before Keep returns; a crash leaves it whole
+// histories were. An entry is synced before Keep returns, new or found again; a crash leaves it whole
 // or not at all, and the same removal repeated gives the same entry.
 //
 // The vault is bounded by bytes and age. It never drops an entry to make room for

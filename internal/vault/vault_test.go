@@ -285,6 +285,7 @@ func sweepKeep(t *testing.T, rule faultfs.Rule) {
 			t.Fatal("other bytes after a failure")
 		}
 		only(t, openVault(t, options(m)))
+		only(t, openVault(t, options(m.CrashClone(vfs.CrashConfig{}))))
 		return fired
 	})
 	if runs < 14 {
