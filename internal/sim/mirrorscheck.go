@@ -473,7 +473,7 @@ func (s *siteJudge) gone(m *machine, h *held, l *siteLog, old []*grain, oldEnd t
 		s.a.fail("CutHasEpoch", "%s %s: %v went in epoch %d, in which clients could read up to %d (R20)", m.name, h.part.Name(), cut[0], l.servedIn, l.served)
 	}
 	s.ahead(m, h, cut)
-	s.release(m, h, cut)
+	s.release(m, h, l, cut)
 }
 
 // jumped is NoSilentGap: with gap.policy=fail a mirror's log goes on above its end only
@@ -518,7 +518,7 @@ func (s *siteJudge) ahead(m *machine, h *held, cut []*grain) {
 
 // release takes back what was promised of records that the leader of a mirror cuts
 // by its source's word (R20).
-func (s *siteJudge) release(m *machine, h *held, cut []*grain) {
+func (s *siteJudge) release(m *machine, h *held, l *siteLog, cut []*grain) {
 	rec, _ := m.node.Image().Partition(h.id.Topic, h.id.Number)
 	if rec == nil || rec.Leader != m.id || rec.Mirror == nil || rec.Writable {
 		return
@@ -534,6 +534,13 @@ func (s *siteJudge) release(m *machine, h *held, cut []*grain) {
 			return
 		}
 		delete(s.promised[h.id], g)
+	}
+	// The log start had released what it passed. That stays so where the log then
+	// begins lower, at the batch that holds the source's log start, on another history.
+	for g := range s.promised[h.id] {
+		if g.next <= l.start {
+			delete(s.promised[h.id], g)
+		}
 	}
 }
 
