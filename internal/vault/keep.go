@@ -51,7 +51,7 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 	}
 	e.settled = true
 	v.mu.Lock()
-	v.entries[e.ID] = e
+	v.putLocked(e)
 	v.mu.Unlock()
 	v.changed()
 	v.opts.Logger.Info("removed records kept", "partition", r.TopicPartition.String(), "entry", e.ID, "cause", string(r.Cause),
@@ -121,13 +121,10 @@ func (v *Vault) known(r *log.Removal, s *summary) (id string, ok bool, err error
 	if e := v.adopt(r, s); e != nil {
 		return e.ID, true, v.settle(e)
 	}
-	entries, err := v.List()
-	if err != nil {
-		return "", false, err
-	}
+	entries := v.of(r.TopicPartition)
 	for i := range entries {
 		e := &entries[i]
-		if e.Damaged != "" || e.TopicID != r.TopicID || e.Partition != r.TopicPartition.Partition || e.Cause != r.Cause || e.From > r.From || e.To < r.To {
+		if e.Damaged != "" || e.TopicID != r.TopicID || e.Cause != r.Cause || e.From > r.From || e.To < r.To {
 			continue
 		}
 		holds, err := v.holds(e, s)
@@ -157,7 +154,7 @@ func (v *Vault) settle(e *Entry) error {
 	if kept, ok := v.entries[e.ID]; ok {
 		next := *kept
 		next.settled = true
-		v.entries[e.ID] = &next
+		v.putLocked(&next)
 	}
 	return nil
 }
@@ -203,7 +200,7 @@ func (v *Vault) adopt(r *log.Removal, s *summary) *Entry {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.entries[id] = e
+	v.putLocked(e)
 	return e
 }
 
@@ -305,13 +302,10 @@ func (v *Vault) copyRange(name string, g *log.RemovedRange) error {
 // the log still has the linked segment: the cut that linked it was not carried
 // out, and the log may write to it again.
 func (v *Vault) breakLinks(r *log.Removal) error {
-	entries, err := v.List()
-	if err != nil {
-		return err
-	}
+	entries := v.of(r.TopicPartition)
 	for i := range entries {
 		e := &entries[i]
-		if e.Damaged == "" && e.TopicID == r.TopicID && e.Partition == r.TopicPartition.Partition && e.From < r.To && r.From < e.To {
+		if e.Damaged == "" && e.TopicID == r.TopicID && e.From < r.To && r.From < e.To {
 			if err := v.ownFiles(e); err != nil {
 				return err
 			}

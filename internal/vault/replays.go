@@ -55,7 +55,7 @@ func (v *Vault) NoteReplay(id string, r Replay) error {
 	if kept, ok := v.entries[id]; ok {
 		next := *kept
 		next.Replays = list
-		v.entries[id] = &next
+		v.putLocked(&next)
 	}
 	return nil
 }

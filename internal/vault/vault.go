@@ -80,8 +80,10 @@ type Vault struct {
 
 	mu       sync.Mutex // guards the following; never held across I/O
 	entries  map[string]*Entry
-	reserved int64 // bytes of removals being kept
-	dropped  int64 // records that R29 let go unkept
+	folders  map[string]map[string]*Entry // the same by partition's folder: a cut looks at its own alone
+	kept     int64                        // bytes of all entries
+	reserved int64                        // bytes of removals being kept
+	dropped  int64                        // records that R29 let go unkept
 	// viewEnds are, by partition's folder, the ends of views whose last entry was purged.
 	viewEnds    map[string]types.Offset
 	watchers    map[int]func()
@@ -96,7 +98,7 @@ func Open(o Options) (*Vault, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	v := &Vault{opts: o, entries: map[string]*Entry{}, viewEnds: map[string]types.Offset{}, watchers: map[int]func(){}}
+	v := &Vault{opts: o, entries: map[string]*Entry{}, folders: map[string]map[string]*Entry{}, viewEnds: map[string]types.Offset{}, watchers: map[int]func(){}}
 	if !o.ReadOnly {
 		if err := o.FS.MkdirAll(o.Dir); err != nil {
 			return nil, err
@@ -149,7 +151,9 @@ func (v *Vault) load(folder string) error {
 
 func (v *Vault) loadEntry(folder, name string) error {
 	e := v.readEntry(folder, name)
-	v.entries[e.ID] = e
+	v.mu.Lock()
+	v.putLocked(e)
+	v.mu.Unlock()
 	if v.opts.ReadOnly || e.Damaged != "" {
 		return nil
 	}
@@ -171,12 +175,47 @@ func (v *Vault) loadEntry(folder, name string) error {
 func (v *Vault) List() ([]Entry, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	out := make([]Entry, 0, len(v.entries))
-	for _, e := range v.entries {
+	return oldestFirst(v.entries), nil
+}
+
+// of gives a partition's entries, oldest first.
+func (v *Vault) of(tp types.TopicPartition) []Entry {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return oldestFirst(v.folders[tp.String()])
+}
+
+func oldestFirst(entries map[string]*Entry) []Entry {
+	out := make([]Entry, 0, len(entries))
+	for _, e := range entries {
 		out = append(out, *e)
 	}
 	slices.SortFunc(out, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.ID, b.ID)) })
-	return out, nil
+	return out
+}
+
+// putLocked takes an entry in, or its newer form.
+func (v *Vault) putLocked(e *Entry) {
+	v.dropLocked(e.ID)
+	folder := path.Base(path.Dir(e.dir))
+	if v.folders[folder] == nil {
+		v.folders[folder] = map[string]*Entry{}
+	}
+	v.entries[e.ID], v.folders[folder][e.ID] = e, e
+	v.kept += e.Bytes
+}
+
+func (v *Vault) dropLocked(id string) {
+	e, ok := v.entries[id]
+	if !ok {
+		return
+	}
+	folder := path.Base(path.Dir(e.dir))
+	delete(v.entries, id)
+	if delete(v.folders[folder], id); len(v.folders[folder]) == 0 {
+		delete(v.folders, folder)
+	}
+	v.kept -= e.Bytes
 }
 
 // Show gives one entry.
@@ -206,13 +245,7 @@ func (v *Vault) Usage() Usage {
 }
 
 // usedLocked is the bytes kept or being kept.
-func (v *Vault) usedLocked() int64 {
-	used := v.reserved
-	for _, e := range v.entries {
-		used += e.Bytes
-	}
-	return used
-}
+func (v *Vault) usedLocked() int64 { return v.kept + v.reserved }
 
 // Purge removes an entry for good.
 func (v *Vault) Purge(id string) error {
@@ -232,7 +265,7 @@ func (v *Vault) Purge(id string) error {
 		return err
 	}
 	v.mu.Lock()
-	delete(v.entries, id)
+	v.dropLocked(id)
 	v.mu.Unlock()
 	v.changed()
 	if err := v.opts.FS.RemoveAll(dir + vfs.TempSuffix); err != nil {

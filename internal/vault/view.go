@@ -55,8 +55,8 @@ func (v *Vault) placeLocked(e *Entry, first types.Offset) {
 // viewEndLocked is where the view of a folder ends.
 func (v *Vault) viewEndLocked(folder string) types.Offset {
 	end := v.viewEnds[folder]
-	for _, o := range v.entries {
-		if o.Damaged == "" && folderOf(o.Topic, o.Partition) == folder {
+	for _, o := range v.folders[folder] {
+		if o.Damaged == "" {
 			end = max(end, o.viewEnd())
 		}
 	}
@@ -115,10 +115,11 @@ func (v *Vault) Viewed(topic string) bool {
 func (v *Vault) ViewRange(topic string, partition int32) (start, end types.Offset) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	end = v.viewEndLocked(folderOf(topic, partition))
+	folder := folderOf(topic, partition)
+	end = v.viewEndLocked(folder)
 	start = end
-	for _, e := range v.entries {
-		if e.Topic == topic && e.Partition == partition && e.View != nil {
+	for _, e := range v.folders[folder] {
+		if e.View != nil {
 			start = min(start, e.View.Base)
 		}
 	}
@@ -130,8 +131,8 @@ func (v *Vault) viewOf(topic string, partition int32, from types.Offset) []Entry
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var out []Entry
-	for _, e := range v.entries {
-		if e.Topic == topic && e.Partition == partition && e.Damaged == "" && e.View != nil && e.viewEnd() > from {
+	for _, e := range v.folders[folderOf(topic, partition)] {
+		if e.Damaged == "" && e.View != nil && e.viewEnd() > from {
 			out = append(out, *e)
 		}
 	}
