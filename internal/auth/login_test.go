@@ -39,7 +39,10 @@ func newTestVerifier(t *testing.T, o Options) *Verifier {
 	if o.Mechanisms == nil {
 		o.Mechanisms = Mechanisms()
 	}
-	o.Lookup = func(user, mechanism string) (Credential, bool) { c, ok := users[[2]string{user, mechanism}]; return c, ok }
+	o.Lookup = func(user, mechanism string) (Credential, bool) {
+		c, ok := users[[2]string{user, mechanism}]
+		return c, ok
+	}
 	return NewVerifier(o)
 }
 
@@ -246,7 +249,9 @@ func TestCertificatePrincipal(t *testing.T) {
 	rdn := func(parts ...pkix.AttributeTypeAndValue) pkix.RelativeDistinguishedNameSET { return parts }
 	cn, ou, o, c := asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 11}, asn1.ObjectIdentifier{2, 5, 4, 10}, asn1.ObjectIdentifier{2, 5, 4, 6}
 	serial := asn1.ObjectIdentifier{2, 5, 4, 5}
-	at := func(id asn1.ObjectIdentifier, v any) pkix.AttributeTypeAndValue { return pkix.AttributeTypeAndValue{Type: id, Value: v} }
+	at := func(id asn1.ObjectIdentifier, v any) pkix.AttributeTypeAndValue {
+		return pkix.AttributeTypeAndValue{Type: id, Value: v}
+	}
 	f := func(name string, seq pkix.RDNSequence, want string) {
 		t.Helper()
 		der, err := asn1.Marshal(seq)
