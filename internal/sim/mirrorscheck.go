@@ -472,7 +472,7 @@ func (s *siteJudge) gone(m *machine, h *held, l *siteLog, old []*grain, oldEnd t
 	if r, _ := m.node.Image().Partition(h.id.Topic, h.id.Number); r != nil && r.Leader == m.id && r.LeaderEpoch == l.servedIn && cut[0].next <= l.served {
 		s.a.fail("CutHasEpoch", "%s %s: %v went in epoch %d, in which clients could read up to %d (R20)", m.name, h.part.Name(), cut[0], l.servedIn, l.served)
 	}
-	s.ahead(m, h, cut)
+	s.ahead(m, h, l, cut)
 	s.release(m, h, l, cut)
 }
 
@@ -490,8 +490,12 @@ func (s *siteJudge) jumped(m *machine, h *held, l *siteLog, oldEnd types.Offset)
 }
 
 // ahead is AheadOfMirror: a mirror that has more than its source, itself a mirror
-// that will have it again, waits, and cuts nothing (R27).
-func (s *siteJudge) ahead(m *machine, h *held, cut []*grain) {
+// that will have it again, waits, and cuts nothing (R27). The rule speaks of the last
+// epoch of both: who is ahead by an epoch can't tell it from a divergence, and cuts.
+func (s *siteJudge) ahead(m *machine, h *held, l *siteLog, cut []*grain) {
+	if n := len(l.seq); n == 0 || l.seq[n-1].epoch != cut[len(cut)-1].epoch {
+		return
+	}
 	rec := s.records[h.id]
 	if rec == nil || rec.Leader != m.id || rec.Mirror == nil || rec.Writable {
 		return
