@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 
@@ -127,7 +128,7 @@ func (v *Vault) known(r *log.Removal, s *summary) (id string, ok bool, err error
 		if e.Damaged != "" || e.TopicID != r.TopicID || e.Cause != r.Cause || e.From > r.From || e.To < r.To {
 			continue
 		}
-		holds, err := v.holds(e, s)
+		holds, err := v.holds(e, r, s)
 		if err != nil {
 			v.opts.Logger.Warn("vault entry can't be compared", "entry", e.ID, "error", err)
 			continue
@@ -204,9 +205,13 @@ func (v *Vault) adopt(r *log.Removal, s *summary) *Entry {
 	return e
 }
 
-// holds reports whether an entry has every batch of a removal.
-func (v *Vault) holds(e *Entry, s *summary) (bool, error) {
-	if s.damaged > 0 || len(s.batches) == 0 {
+// holds reports whether an entry has every batch of a removal. Bytes that are no
+// batches are compared as they are.
+func (v *Vault) holds(e *Entry, r *log.Removal, s *summary) (bool, error) {
+	if s.damaged > 0 {
+		return v.hasBytes(e, r, s)
+	}
+	if len(s.batches) == 0 {
 		return false, nil
 	}
 	left := s.batches
@@ -219,6 +224,32 @@ func (v *Vault) holds(e *Entry, s *summary) (bool, error) {
 		return err
 	})
 	return len(left) == 0, err
+}
+
+// hasBytes reports whether an entry is of the same removal, byte for byte.
+func (v *Vault) hasBytes(e *Entry, r *log.Removal, s *summary) (same bool, err error) {
+	if e.ID != entryID(r, s) || len(e.Files) != len(r.Ranges) {
+		return false, nil
+	}
+	ranges, same := r.Ranges, true
+	err = v.eachFile(e, func(_ *FileEntry, f vfs.File, size int64) error {
+		g := &ranges[0]
+		ranges = ranges[1:]
+		var kept, going [4096]byte
+		same = same && size == g.Len
+		for at := int64(0); same && at < size; at += int64(len(kept)) {
+			n := min(size-at, int64(len(kept)))
+			if _, err := io.ReadFull(io.NewSectionReader(f, at, n), kept[:n]); err != nil {
+				return err
+			}
+			if _, err := io.ReadFull(io.NewSectionReader(g.File, g.Pos+at, n), going[:n]); err != nil {
+				return err
+			}
+			same = bytes.Equal(kept[:n], going[:n])
+		}
+		return nil
+	})
+	return same, err
 }
 
 // write makes the entry's folder under a temporary name, synced, and then gives

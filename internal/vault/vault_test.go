@@ -550,4 +550,16 @@ func TestKeepsWhatIsNoBatch(t *testing.T) {
 	if err := v.Export(id, JSONLines, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "00000000000000000024.log") {
 		t.Fatal(err)
 	}
+	for _, v := range []*Vault{v, openVault(t, options(m))} { // the same cut, repeated
+		again, err := v.Keep(removal(t, m, data))
+		if err != nil || again != id {
+			t.Fatalf("%q after %q: %v", again, id, err)
+		}
+		only(t, v)
+	}
+	_, err = f.WriteAt([]byte("y"), int64(len(data[2])-1))
+	must(t, err)
+	if again, err := openVault(t, options(m)).Keep(removal(t, m, data)); err == nil {
+		t.Fatalf("entry %q counts for other bytes", again)
+	}
 }
