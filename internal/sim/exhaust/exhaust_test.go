@@ -2,12 +2,9 @@ package exhaust
 
 import (
 	"bytes"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestEveryOrder looks at every order to a small depth. A counterexample is
@@ -109,23 +106,5 @@ func TestStepsRead(t *testing.T) {
 		if got := steps(line)[0]; got != a {
 			t.Errorf("%q is read as %s", line, got)
 		}
-	}
-}
-
-// TestOne searches one world, for people: TIDEMARK_WORLD to TIDEMARK_DEPTH, or for TIDEMARK_FOR.
-func TestOne(t *testing.T) {
-	name := os.Getenv("TIDEMARK_WORLD")
-	if name == "" {
-		t.Skip("TIDEMARK_WORLD isn't set")
-	}
-	depth, _ := strconv.Atoi(os.Getenv("TIDEMARK_DEPTH"))
-	limit, _ := time.ParseDuration(os.Getenv("TIDEMARK_FOR"))
-	r, err := Look(Search{World: name, Depth: depth, For: limit, Sample: 256, Mutation: os.Getenv("TIDEMARK_MUTATION"), Level: func(l Level) { t.Log(l) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log(r.Summary())
-	if r.Story != nil {
-		t.Fatal("\n" + strings.Join(r.Story.Lines, "\n"))
 	}
 }
