@@ -5,6 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // A run of the cluster is a function of its seed too (I-161).
@@ -59,4 +65,55 @@ func TestAStoryMustGoAsItIsTold(t *testing.T) {
 			t.Errorf("%q went well", text)
 		}
 	}
+}
+
+// consumerThatRead gives a consumer that is at offset 3, with an attempt under way.
+func consumerThatRead(t *testing.T) *reader {
+	t.Helper()
+	o, err := SwarmCluster(1, "cluster-calm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Compacted = false
+	r := newReader(newCluster(1, &o, &Mutation{}, nil), 0, 0)
+	r.topic, r.at = r.c.wantTopic, 3
+	r.busy, r.sent = true, 7
+	return r
+}
+
+// An attempt has one answer: the same frame a second time would be judged at the
+// position that the first one led to.
+func TestAConsumersAttemptEndsOnce(t *testing.T) {
+	r := consumerThatRead(t)
+	if r.closes(6) {
+		t.Error("the answer to an earlier attempt was taken")
+	}
+	if !r.closes(7) {
+		t.Fatal("the answer to the attempt under way was not taken")
+	}
+	if r.closes(7) {
+		t.Error("an answer was taken twice")
+	}
+}
+
+// ConsumerSeesStable can fail: a consumer is told of a divergence, or that what it
+// has read is out of range, without a deletion up to there or an unclean election.
+func TestAConsumerThatIsToldOfATruncation(t *testing.T) {
+	f := func(out api.ReadResult, told error, deleted types.Offset, unclean time.Duration, breaks bool) {
+		t.Helper()
+		r := consumerThatRead(t)
+		l := r.c.check.ledger(meta.PartitionID{Topic: r.topic, Number: 0})
+		l.starts.legal, l.unclean = deleted, unclean
+		r.answered(r.c.machine(1), out, nil, told)
+		if found := r.k.failure; (found != nil) != breaks || breaks && found.Invariant != "ConsumerSeesStable" {
+			t.Errorf("found %v", found)
+		}
+	}
+	diverging := api.ReadResult{HasDiverging: true}
+	f(diverging, nil, 0, -1, true)
+	f(api.ReadResult{}, wire.ErrOffsetOutOfRange, 0, -1, true)
+	f(api.ReadResult{}, wire.ErrOffsetOutOfRange, 3, -1, true)
+	f(api.ReadResult{}, wire.ErrOffsetOutOfRange, 4, -1, false)
+	f(diverging, nil, 0, time.Second, false)
+	f(api.ReadResult{}, nil, 0, -1, false)
 }

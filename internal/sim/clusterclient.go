@@ -238,16 +238,27 @@ func (r *reader) poll() {
 		m.p.do(func() {
 			out, raw, err := m.consume(topic, int32(r.partition), at, last, epoch)
 			reply(func() {
-				if attempt == r.sent {
+				if r.closes(attempt) {
 					r.answered(m, out, raw, err)
 				}
 			})
 		})
 	}, func() {
-		if attempt == r.sent {
+		if r.closes(attempt) {
 			r.busy = false
 		}
 	})
+}
+
+// closes ends an attempt and reports whether it was the one under way. What comes
+// for it later, or twice, counts for nothing: the position has moved, so that an old
+// answer of OFFSET_OUT_OF_RANGE would be judged at an offset that nobody asked for.
+func (r *reader) closes(attempt int) bool {
+	if attempt != r.sent {
+		return false
+	}
+	r.sent++
+	return true
 }
 
 // consume is a Fetch request of a consumer at a broker.
