@@ -356,11 +356,17 @@ func (l *Log) removeTail(plan cutPlan, gone *[]*segment) error {
 	return l.syncAll()
 }
 
-// removeGone removes segments from the last one down, and takes each out of the list.
+// removeGone removes segments from the last one down, and takes each out of the
+// list. Each removal is on the disk before the next one begins, or the file below
+// is cut: else a loss of power could take a segment and bring back the one above
+// it, and the recovery point, which still lies above both, vouches for the hole.
 func (l *Log) removeGone(gone *[]*segment) error {
 	for n := len(*gone); n > 0; n-- {
 		if err := l.removeSegmentFiles((*gone)[n-1:]); err != nil {
 			return l.refuse("cut", err)
+		}
+		if err := l.fs.SyncDir(l.dir); err != nil { // final: what a failed sync left is unknown
+			return l.fail("cut", err)
 		}
 		*gone = (*gone)[:n-1]
 	}

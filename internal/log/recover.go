@@ -42,14 +42,8 @@ func (p *opening) recoverSegments() error {
 		p.r.Clean = false
 	}
 	for i := first; i < len(l.segs); i++ {
-		bad, err := p.check(i)
-		if err != nil {
+		if err := p.check(i); err != nil {
 			return err
-		}
-		if bad {
-			if err := p.dropFrom(i + 1); err != nil {
-				return err
-			}
 		}
 	}
 	return p.settleSegments(first)
@@ -58,23 +52,24 @@ func (p *opening) recoverSegments() error {
 // errGap ends the log at a segment that begins above the end of the one before.
 var errGap = errors.New("records between two segments are missing")
 
-// check walks segment i, whose indexes it builds anew in memory, and cuts the
-// file at the first bad batch. bad says that what follows must go.
-func (p *opening) check(i int) (bad bool, err error) {
+// check walks segment i, whose indexes it builds anew in memory. At the first bad
+// batch the log ends: the segments above go, and then the file's tail, so that a
+// loss of power leaves no hole.
+func (p *opening) check(i int) error {
 	l := p.l
 	s := l.segs[i]
 	f, err := l.fs.OpenReadWrite(s.path(logSuffix))
 	if err != nil {
-		return false, err
+		return err
 	}
 	s.data.set(f)
 	size, err := f.Size()
 	if err != nil {
-		return false, err
+		return err
 	}
 	reason, err := p.scan(s, f, size)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if reason == nil && i+1 < len(l.segs) {
 		next := l.segs[i+1].base
@@ -88,16 +83,19 @@ func (p *opening) check(i int) (bad bool, err error) {
 		}
 		if reason != nil {
 			p.cutBecause(s, reason, 0)
-			return true, nil
+			return p.dropFrom(i + 1)
 		}
 	}
 	if reason == nil {
-		return false, nil
+		return nil
 	}
 	p.cutBecause(s, reason, size-s.size)
+	if err := p.dropFrom(i + 1); err != nil {
+		return err
+	}
 	f, err = l.shorten(s, f, s.size)
 	s.data.set(f)
-	return true, err
+	return err
 }
 
 // cutBecause notes where and why the log ends early.
@@ -161,8 +159,8 @@ func (p *opening) plausible(s *segment, h *batch.Header) error {
 	return nil
 }
 
-// dropFrom removes the segments from number i on, the last one first, so that
-// a crash in between leaves no hole.
+// dropFrom removes the segments from number i on, the last one first and each on
+// the disk before the next, so that a crash in between leaves no hole.
 func (p *opening) dropFrom(i int) error {
 	l := p.l
 	gone := l.segs[i:]
@@ -175,11 +173,13 @@ func (p *opening) dropFrom(i int) error {
 		}
 	}
 	p.r.SegmentsRemoved += len(gone)
-	if err := l.removeSegmentFiles(gone); err != nil {
-		return err
+	for n := len(gone) - 1; n >= 0; n-- {
+		if err := errors.Join(l.removeSegmentFiles(gone[n:n+1]), l.fs.SyncDir(l.dir)); err != nil {
+			return err
+		}
 	}
 	l.segs = l.segs[:i]
-	return l.fs.SyncDir(l.dir)
+	return nil
 }
 
 // removeSegmentFiles removes segments, the last one first, and of each the data last.
