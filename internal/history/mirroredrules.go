@@ -48,12 +48,13 @@ type Mirrored struct {
 	last   map[side]*View
 	cuts   []Cut
 	kept   []Kept
+	groups mirroredGroups
 	found  []Finding
 }
 
 // NewMirrored makes a judge. copies names all clusters.
 func NewMirrored(copies map[string]int) *Mirrored {
-	return &Mirrored{copies: copies, byName: map[string]int{}, shown: map[spot]*shown{}, last: map[side]*View{}}
+	return &Mirrored{copies: copies, byName: map[string]int{}, shown: map[spot]*shown{}, last: map[side]*View{}, groups: newMirroredGroups()}
 }
 
 // Writing notes a write before it is sent, and gives the number for Acked.
@@ -230,6 +231,7 @@ func (m *Mirrored) Check() []Finding {
 	m.unkeptBatches(where)
 	m.unkeptWrites(names)
 	m.exactCuts()
+	m.checkGroups()
 	return m.found[before:]
 }
 
