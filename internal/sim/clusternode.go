@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type machine struct {
 	work    sync.WaitGroup
 	image   *meta.Image // at the last look
 	parts   []*held
+	leaving []*held // not this broker's any more, with a log that is still open
 	// bootedAt is when it began; lateKept are removals that a mutation still holds back.
 	bootedAt time.Duration
 	lateKept int
@@ -88,7 +90,7 @@ func (m *machine) boot() {
 	m.life++
 	m.bootedAt, m.lateKept = m.k.now, 0
 	m.noteFollowed()
-	m.closing, m.waiting, m.image, m.parts = false, false, nil, nil
+	m.closing, m.waiting, m.image, m.parts, m.leaving = false, false, nil, nil, nil
 	p := newProcess(m.k, m.name, m.rate)
 	m.p, m.disk = p, newDisk(m.mem)
 	disk := m.disk
@@ -279,6 +281,7 @@ func (m *machine) look() {
 	for _, h := range m.parts {
 		m.c.eye().look(m, h)
 	}
+	m.lookLeaving()
 	m.c.check.started(m)
 	if !m.node.IsReady() || m.waiting {
 		return
@@ -287,6 +290,18 @@ func (m *machine) look() {
 		m.k.probe("broker: log dir offline")
 		m.restartLater(err.Error())
 	}
+}
+
+// lookLeaving looks at partitions that aren't this broker's any more until their logs
+// are closed: a write that was queued before its shard heard of that is still a leader's.
+func (m *machine) lookLeaving() {
+	m.leaving = slices.DeleteFunc(m.leaving, func(h *held) bool {
+		if _, open := h.part.View(); !open {
+			return true
+		}
+		m.c.eye().look(m, h)
+		return false
+	})
 }
 
 func (m *machine) listParts() {
@@ -301,6 +316,11 @@ func (m *machine) listParts() {
 			}
 		}
 		m.parts = append(m.parts, h)
+	}
+	for _, o := range old {
+		if !slices.Contains(m.parts, o) {
+			m.leaving = append(m.leaving, o)
+		}
 	}
 }
 
