@@ -32,6 +32,8 @@ var apis = []apiRange{
 	{32, "DescribeConfigs", 0, 4, false},
 	{36, "SaslAuthenticate", 0, 2, false},
 	{keyDescribeProducers, "DescribeProducers", 0, 0, false},
+	{int16(wire.KeyListClusterMirrors), "ListClusterMirrors", 0, 0, false},
+	{int16(wire.KeyDescribeClusterMirrors), "DescribeClusterMirrors", 0, 0, false},
 	{int16(wire.KeyDescribeLineage), "DescribeLineage", 0, 0, false},
 	{int16(wire.KeyMirrorVerb), "MirrorVerb", 0, 0, false},
 	{int16(wire.KeyWakeFetch), "WakeFetch", 0, 0, false},
