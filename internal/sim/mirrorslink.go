@@ -167,6 +167,11 @@ func (l *link) Lineage(ctx context.Context, broker types.BrokerID, queries []src
 	return out, err
 }
 
+// Mirrored implements mirror.Source: nobody here speaks KIP-1279.
+func (l *link) Mirrored(context.Context, types.BrokerID, string, []src.MirroredQuery) (map[types.TopicPartition]src.Mirrored, error) {
+	return nil, nil
+}
+
 // Producers implements mirror.Source: nobody says who writes.
 func (l *link) Producers(context.Context, types.BrokerID, []types.TopicPartition) (map[types.TopicPartition][]src.Producer, error) {
 	return nil, nil

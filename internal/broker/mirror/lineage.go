@@ -64,9 +64,10 @@ func (r *run) loops(ctx context.Context, topics []*source.Topic) map[string]erro
 	for _, broker := range slices.Sorted(maps.Keys(byLeader)) {
 		queries := byLeader[broker]
 		told, _ := client.Lineage(ctx, broker, queries) // without an answer nothing is known
+		mirrored := r.asksMirrored().loops(ctx, client, broker, queries, told)
 		for _, q := range queries {
 			rec := meta.PartitionRecord{Mirror: core.NewMirrored(r.name, "")}
-			s := core.Source{TopicID: q.TopicID, LeaderEpoch: types.NoLeaderEpoch, Path: told[q.TopicPartition].Path}
+			s := core.Source{TopicID: q.TopicID, LeaderEpoch: types.NoLeaderEpoch, Path: told[q.TopicPartition].Path, Mirrored: mirrored[q.TopicPartition]}
 			if refusal := core.Identify(&rec, core.Policy{ClusterID: r.m.o.Node.ClusterID(), TopicID: q.TopicID}, s); refusal.Reason != "" {
 				out[q.Topic] = &refusal
 			}

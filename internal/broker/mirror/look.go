@@ -20,6 +20,7 @@ import (
 // with what is needed to ask on.
 type looks struct {
 	client Source
+	asks   mirroredAsker
 	at     map[types.TopicPartition]*looked
 	faults map[types.TopicPartition]error
 }
@@ -40,12 +41,12 @@ func (m *Mirrors) clientOf(rec *meta.MirrorRecord) (client Source, done func(), 
 }
 
 // lookAll looks at the source's partitions, as a copier's look-up does (R18).
-func lookAll(ctx context.Context, client Source, md *source.Metadata, list []led) *looks {
+func lookAll(ctx context.Context, client Source, asks mirroredAsker, md *source.Metadata, list []led) *looks {
 	topics := make(map[string]*source.Topic, len(md.Topics))
 	for i := range md.Topics {
 		topics[md.Topics[i].Name] = &md.Topics[i]
 	}
-	out := &looks{client: client, at: map[types.TopicPartition]*looked{}, faults: map[types.TopicPartition]error{}}
+	out := &looks{client: client, asks: asks, at: map[types.TopicPartition]*looked{}, faults: map[types.TopicPartition]error{}}
 	byLeader := map[types.BrokerID][]*looked{}
 	for _, l := range list {
 		k, failed := leaderOf(&copier{tp: l.tp, gone: goneLooks}, topics[l.tp.Topic])
@@ -64,6 +65,9 @@ func lookAll(ctx context.Context, client Source, md *source.Metadata, list []led
 
 func (l *looks) ends(ctx context.Context, broker types.BrokerID, list []*looked) {
 	starts, ends, told, err := rangesOf(ctx, l.client, broker, list)
+	if err == nil && told == nil {
+		err = l.asks.ask(ctx, l.client, broker, list)
+	}
 	for _, k := range list {
 		tp := k.c.tp
 		switch {

@@ -170,6 +170,9 @@ func (l *lookups) ends(ctx context.Context, client Source, broker types.BrokerID
 	if err == nil {
 		told, err = lineages(ctx, client, broker, list)
 	}
+	if err == nil && told == nil {
+		err = l.run.asksMirrored().ask(ctx, client, broker, list)
+	}
 	for _, k := range list {
 		if err != nil {
 			k.c.send(failure(k.ticket, err))

@@ -60,6 +60,8 @@ type PartitionPlan struct {
 	Refused string `json:"refused,omitempty"`
 	// PlanNeeded: the partition asks for the plan.
 	PlanNeeded bool `json:"planNeeded,omitempty"`
+	// PlanWhy says why, empty if it doesn't.
+	PlanWhy string `json:"planWhy,omitempty"`
 	// Groups had read past CutAt.
 	Groups []GroupPast `json:"groups,omitempty"`
 }
@@ -227,7 +229,7 @@ func (m *Mirrors) look(ctx context.Context, p part) (*startable, error) {
 	list := m.ledHere(image, func(t *meta.Topic, e *meta.Partition) bool {
 		return there[t.Record.Name] && p.names(t.Record.Name) && !t.Record.Internal && !isRunningMirror(image, e.Record, p.Mirror)
 	})
-	return &startable{record: e.Record, settings: s, list: list, seen: lookAll(ctx, client, md, list), done: done}, nil
+	return &startable{record: e.Record, settings: s, list: list, seen: lookAll(ctx, client, m.asksMirrored(s), md, list), done: done}, nil
 }
 
 // isRunningMirror reports whether a partition follows this mirror in its present start already.
@@ -264,7 +266,9 @@ func (m *Mirrors) previewOne(ctx context.Context, s *startable, l led, p part) o
 		return refusedOutcome(l.tp, err)
 	}
 	req := core.StartRequest{Mirror: p.Mirror, StartID: "preview", Rollback: p.Rollback}
-	pp.PlanNeeded = core.Judge(rec, req, pol, s.seen.at[l.tp].source, &plan).Reason != ""
+	if r := core.Judge(rec, req, pol, s.seen.at[l.tp].source, &plan); r.Reason != "" {
+		pp.PlanNeeded, pp.PlanWhy = true, r.Error()
+	}
 	req.PlanID = plan.ID
 	if r := core.Judge(rec, req, pol, s.seen.at[l.tp].source, &plan); r.Reason != "" {
 		pp.Refused = r.Error()

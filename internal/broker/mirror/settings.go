@@ -37,6 +37,7 @@ var settingFields = map[string]func(to, from *config.Mirror){
 	"mirror.verify.interval.ms":         func(to, from *config.Mirror) { to.VerifyIntervalMs = from.VerifyIntervalMs },
 	"mirror.verify.bytes.per.second":    func(to, from *config.Mirror) { to.VerifyBytesPerSec = from.VerifyBytesPerSec },
 	"mirror.watch.source.ms":            func(to, from *config.Mirror) { to.WatchSourceMs = from.WatchSourceMs },
+	"mirror.kip1279.enable":             func(to, from *config.Mirror) { to.KIP1279 = from.KIP1279 },
 	"mirror.replication.factor":         func(to, from *config.Mirror) { to.ReplicationFactor = from.ReplicationFactor },
 }
 

@@ -24,6 +24,8 @@ type Source interface {
 	ListOffsets(ctx context.Context, broker types.BrokerID, queries []source.OffsetQuery) (map[types.TopicPartition]source.OffsetAnswer, error)
 	EpochEnds(ctx context.Context, broker types.BrokerID, queries []source.EpochQuery) (map[types.TopicPartition]source.EpochAnswer, error)
 	Lineage(ctx context.Context, broker types.BrokerID, queries []source.LineageQuery) (map[types.TopicPartition]source.Lineage, error)
+	// Mirrored asks a source that speaks KIP-1279 what it mirrored of cluster ours; nil from any other.
+	Mirrored(ctx context.Context, broker types.BrokerID, ours string, queries []source.MirroredQuery) (map[types.TopicPartition]source.Mirrored, error)
 	Producers(ctx context.Context, broker types.BrokerID, list []types.TopicPartition) (map[types.TopicPartition][]source.Producer, error)
 	FetchAt(ctx context.Context, broker types.BrokerID, p source.FetchPartition) (*source.FetchedPartition, *source.FetchAnswer, error)
 	Groups(ctx context.Context) ([]source.GroupListing, error)

@@ -60,6 +60,9 @@ type Source struct {
 	IsMirror  bool
 	LastEpoch types.LeaderEpoch
 	Path      []string
+	// Mirrored is what a source that speaks KIP-1279 and tells no timelines says that it
+	// copied from this cluster; nil if it wasn't asked.
+	Mirrored *Mirrored
 }
 
 // SourceFailed answers LookUp, Fetch, AskVouch or Probe that came to nothing:

@@ -44,6 +44,7 @@ type Plan struct {
 	// Gap: the source's log starts above what is left here (R28).
 	Gap bool
 
+	forgot   bool // the source was asked, and knows of nothing that it mirrored from here
 	ownEntry bool // an entry that this cluster made and the source lacks
 	noRoot   bool // no common root, and records are held
 }
@@ -56,7 +57,7 @@ func (p *Plan) Takes() bool { return len(p.Cuts) > 0 }
 // what the source's log start would pass (R28). The cut of a batch's inside is the whole batch's:
 // align gives the base of the batch that holds an offset.
 func DryRun(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, align func(types.Offset) types.Offset, ask Ask) (Plan, error) {
-	list := listOf(s, pol)
+	list := listAtStart(rec, pol, s, own)
 	c := timeline.Compare(rec.Timelines, list)
 	p := Plan{Relation: c.Relation.String(), Ours: rec.Timelines, Theirs: list, LogEnd: own.LogEnd, CutAt: own.LogEnd, FirstUnshared: types.NoLeaderEpoch}
 	if own.IsEmpty() {
@@ -65,6 +66,7 @@ func DryRun(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, align fun
 	if c.Shared < len(rec.Timelines) {
 		p.FirstUnshared = rec.Timelines[c.Shared].FirstEpoch
 	}
+	p.forgot = s.Timelines == nil && s.Mirrored != nil && s.Mirrored.LastEpoch < 0
 	p.ownEntry = madeHere(rec, c)
 	p.noRoot = c.Relation == timeline.NoCommon && !own.IsEmpty()
 	d := dryRun{plan: &p, look: own.Log, align: align, source: s}
@@ -212,6 +214,8 @@ func (p *Plan) Consent(rec *meta.PartitionRecord, r StartRequest, rules Rules) R
 		return Refusal{AheadOfSource, fmt.Sprintf("this cluster was promoted at epoch %d, which the source doesn't know: make the source a mirror of this cluster, or roll this promotion back", p.FirstUnshared)}
 	case !needed:
 		return Refusal{}
+	case r.PlanID == "" && p.noRoot && p.forgot:
+		return Refusal{UnrelatedLogs, "the source knows no last mirrored epoch of this cluster: it never mirrored the topic from here, or its mirror was deleted; nothing says what is shared, " + facts + ", into the vault; look at the preview and quote its plan"}
 	case r.PlanID == "" && p.noRoot:
 		return Refusal{UnrelatedLogs, "the source's log shares no beginning with ours; " + facts}
 	case r.PlanID == "":

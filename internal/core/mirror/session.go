@@ -28,7 +28,7 @@ func (p *Partition) sourceShown(now types.Millis, own *Own, s Source, out *Effec
 		return
 	}
 	p.source, p.hasSource = s, true
-	p.list = listOf(s, p.policy)
+	p.list = listFor(p.rec, p.policy, s, own)
 	p.see(now, own, s.LeaderEpoch, s.LogStart, s.LogEnd)
 	p.begun(now, own, out)
 }
@@ -92,7 +92,7 @@ func Identify(rec *meta.PartitionRecord, pol Policy, s Source) Refusal {
 	case s.Timelines != nil && len(s.Timelines) == 0:
 		return Refusal{SourceNotReady, "the source is a mirror itself, and has not taken over its own source's timelines yet"}
 	}
-	return Refusal{}
+	return s.Mirrored.refusal(rec, pol, &s)
 }
 
 func regressed(shown, seen types.LeaderEpoch) Refusal {
@@ -104,11 +104,7 @@ func listOf(s Source, p Policy) timeline.List {
 	if len(s.Timelines) > 0 {
 		return s.Timelines
 	}
-	id := s.TopicID
-	if id.IsZero() {
-		id = p.TopicID
-	}
-	return timeline.List{timeline.Root(s.ClusterID, id)}
+	return timeline.List{timeline.Root(s.ClusterID, sourceTopic(s, p))}
 }
 
 // open starts following, with everything checked that a look can show.
