@@ -4,16 +4,22 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"sync"
 	"testing"
+
+	"tidemark/internal/wire"
 )
 
-// produceKey is Produce's API key.
-const produceKey = 0
+// API keys of Produce and ApiVersions.
+const (
+	produceKey     = 0
+	apiVersionsKey = 18
+)
 
 // frameMax bounds a frame, in bytes: more is no Kafka.
 const frameMax = 64 << 20
@@ -27,6 +33,7 @@ type Relay struct {
 	// guards the following
 	target  string
 	holding bool
+	renamed bool
 	held    int
 	pending int // Produce requests passed on that have no answer yet
 	open    map[net.Conn]bool
@@ -36,7 +43,13 @@ type Relay struct {
 // Start opens an address on loopback that points nowhere, until the test ends.
 func Start(t testing.TB) *Relay {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return StartAt(t, "127.0.0.1:0")
+}
+
+// StartAt is Start at an address.
+func StartAt(t testing.TB, address string) *Relay {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,6 +100,24 @@ func (r *Relay) Pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pending
+}
+
+// RenameClients has every client name another software than it is in ApiVersions,
+// so that a Tidemark behind the relay doesn't offer its own APIs to Tidemarks.
+func (r *Relay) RenameClients() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.renamed = true
+}
+
+// rename replaces the software's name, which is this project's, by another of its length.
+func (r *Relay) rename(frame []byte) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.renamed {
+		return frame
+	}
+	return bytes.ReplaceAll(frame, []byte(wire.SoftwareName), bytes.Repeat([]byte("x"), len(wire.SoftwareName)))
 }
 
 func (r *Relay) closeAll() {
@@ -170,6 +201,9 @@ func (p *passage) requests(client, broker net.Conn) {
 			p.mu.Lock()
 			p.produced[int32(binary.BigEndian.Uint32(frame[8:]))] = hold
 			p.mu.Unlock()
+		}
+		if len(frame) >= 12 && binary.BigEndian.Uint16(frame[4:]) == apiVersionsKey {
+			frame = p.relay.rename(frame)
 		}
 		if _, err := broker.Write(frame); err != nil {
 			return
