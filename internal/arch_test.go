@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +21,7 @@ var edges = map[string][]string{
 	"cmd/tidemark/...": {"internal/..."},
 
 	"internal/broker/api/...":         {"internal/wire", "internal/log", "internal/batch", "internal/config", "internal/telemetry", "internal/core/...", "internal/net", "internal/vfs", "internal/assert", "internal/clock", "internal/probe"},
-	"internal/broker/coordinator/...": {"internal/broker/api", "internal/wire", "internal/log", "internal/batch", "internal/telemetry", "internal/core/...", "internal/config", "internal/vfs", "internal/assert", "internal/clock", "internal/probe"},
+	"internal/broker/coordinator/...": {"internal/broker/api", "internal/broker/ids", "internal/wire", "internal/log", "internal/batch", "internal/telemetry", "internal/core/...", "internal/config", "internal/vfs", "internal/assert", "internal/clock", "internal/probe"},
 	"internal/broker/controller/...":  {"internal/metastore", "internal/core/...", "internal/assert", "internal/clock", "internal/probe"},
 	"internal/broker/follow/...":      {"internal/clock", "internal/source", "internal/batch", "internal/core/...", "internal/assert", "internal/probe"},
 	"internal/broker/ids":             {"internal/core/types"},
@@ -71,6 +74,8 @@ var reserved = map[string][]string{
 	"github.com/twmb/franz-go/pkg/kgo":  {"internal/cli", "internal/replay", "internal/compare", "internal/demo"},
 	"github.com/twmb/franz-go/pkg/kadm": {"internal/cli", "internal/replay", "internal/demo"},
 	"github.com/IBM/sarama":             {},
+	// A simulated node draws from its seed alone (I-161): the system's randomness is given to a node by package ids.
+	"crypto/rand": {"internal/broker/ids", "internal/log", "internal/auth", "internal/metastore/embed", "internal/metastore/storetest"},
 }
 
 type goPackage struct {
@@ -178,4 +183,50 @@ func TestEdgeFaultFindsFaults(t *testing.T) {
 	f("internal/broker", "go.etcd.io/etcd/server/v3/embed", true)
 	f("internal/metastore/embed", "go.etcd.io/etcd/server/v3/embed", false)
 	f("internal/nowhere", "tidemark/internal/log", true)
+	f("internal/broker/mirror", "crypto/rand", true)
+	f("internal/broker/ids", "crypto/rand", false)
+}
+
+// systemsIDs are where the system's randomness may be asked for by name.
+var systemsIDs = []string{
+	"broker/broker.go", // a node that isn't simulated is given it
+	"broker/inline.go",
+	"broker/coordinator/coordinator.go",
+}
+
+// TestNodesDrawFromWhatTheyWereGiven: what a simulated node runs takes ids from the source that
+// the node was given and never from the system, or a seed would not be one run (I-161).
+func TestNodesDrawFromWhatTheyWereGiven(t *testing.T) {
+	asked := 0
+	err := filepath.WalkDir("broker", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if !drawsFromTheSystem(string(text)) {
+			return err
+		}
+		asked++
+		if !slices.Contains(systemsIDs, filepath.ToSlash(path)) {
+			t.Errorf("%s asks the system for ids: a simulated node's come from its seed; use the node's own source (ids.Source)", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked != len(systemsIDs) {
+		t.Errorf("%d files ask the system, %d are listed: take the others off the list", asked, len(systemsIDs))
+	}
+}
+
+// drawsFromTheSystem reports whether a file names the system's source of ids.
+func drawsFromTheSystem(text string) bool {
+	return slices.ContainsFunc([]string{"ids.System", "ids.Fresh("}, func(name string) bool { return strings.Contains(text, name) })
+}
+
+func TestDrawsFromTheSystem(t *testing.T) {
+	if !drawsFromTheSystem("id := ids.Fresh()") || !drawsFromTheSystem("f(ids.System)") || drawsFromTheSystem("b.fresh.Fresh()") {
+		t.Error("the check sees the wrong files")
+	}
 }

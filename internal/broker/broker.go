@@ -91,6 +91,7 @@ type Broker struct {
 	lastConfig config.Topic
 	topics     *topics
 	ids        *producerIDs
+	fresh      ids.Source               // of whatever the node names
 	services   atomic.Pointer[services] // nil until they were started
 	vault      *vault.Vault
 	events     *journal.Journal // nil until the mirrors are started
@@ -139,14 +140,14 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	if opts.Now == nil {
 		opts.Now = func() types.Millis { return types.Millis(time.Now().UnixMilli()) }
 	}
-	ctx, metrics := context.Background(), telemetry.New
+	ctx, metrics, fresh := context.Background(), telemetry.New, ids.Source(ids.System)
 	if opts.virtual != nil {
-		ctx, metrics = opts.virtual.context(ctx), opts.virtual.metrics
+		ctx, metrics, fresh = opts.virtual.context(ctx), opts.virtual.metrics, opts.virtual.IDs
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	b := &Broker{
 		cfg: cfg, opts: opts, logger: opts.Logger, fs: opts.FS, metrics: metrics(),
-		ctx: ctx, cancel: cancel, started: clock.Now(ctx), done: make(chan struct{}), process: ids.Fresh(),
+		ctx: ctx, cancel: cancel, started: clock.Now(ctx), done: make(chan struct{}), fresh: fresh, process: fresh.Fresh(),
 	}
 	b.gate, b.counts = newGate(b.metrics.Requests), newAPIMetrics(b.metrics)
 	b.env = &environment{

@@ -37,6 +37,7 @@ const (
 type logDir struct {
 	fs          vfs.FS
 	path        string
+	fresh       ids.Source
 	id          string // directory.id
 	clusterID   string // as found; empty in a new folder
 	lock        io.Closer
@@ -75,7 +76,7 @@ func (d *logDir) failure() error {
 func (b *Broker) openDirs(context.Context) error {
 	var faults []error
 	for _, path := range b.cfg.LogDirs {
-		d, err := openDir(b.fs, path, b.cfg, b.logger)
+		d, err := openDir(b.fs, path, b.cfg, b.fresh, b.logger)
 		if err != nil {
 			faults = append(faults, err)
 			if isRefusal(err) {
@@ -111,7 +112,7 @@ func isRefusal(err error) bool {
 	return errors.As(err, &r)
 }
 
-func openDir(fsys vfs.FS, path string, cfg *config.Broker, l *slog.Logger) (d *logDir, err error) {
+func openDir(fsys vfs.FS, path string, cfg *config.Broker, fresh ids.Source, l *slog.Logger) (d *logDir, err error) {
 	if err := fsys.MkdirAll(path); err != nil {
 		return nil, fmt.Errorf("log dir %s: can't be made, check the path and its permissions: %w", path, err)
 	}
@@ -130,7 +131,7 @@ func openDir(fsys vfs.FS, path string, cfg *config.Broker, l *slog.Logger) (d *l
 			err = errors.Join(err, lock.Close())
 		}
 	}()
-	d = &logDir{fs: fsys, path: path, lock: lock, found: make(map[string]bool), opening: make(chan struct{}, cfg.NumRecoveryThreadsPerDir)}
+	d = &logDir{fs: fsys, path: path, fresh: fresh, lock: lock, found: make(map[string]bool), opening: make(chan struct{}, cfg.NumRecoveryThreadsPerDir)}
 	if err := d.readIdentity(cfg); err != nil {
 		return nil, err
 	}
@@ -175,7 +176,7 @@ func (d *logDir) readIdentity(cfg *config.Broker) error {
 			d.path, err)
 	}
 	if !ok {
-		d.id, d.clusterID = ids.Fresh(), cfg.ClusterID
+		d.id, d.clusterID = d.fresh.Fresh(), cfg.ClusterID
 		return nil
 	}
 	if m.NodeID != cfg.NodeID {
@@ -187,7 +188,7 @@ func (d *logDir) readIdentity(cfg *config.Broker) error {
 	}
 	d.clusterID, d.id = m.ClusterID, m.DirectoryID
 	if d.id == "" {
-		d.id = ids.Fresh()
+		d.id = d.fresh.Fresh()
 	}
 	return nil
 }
@@ -209,7 +210,7 @@ func (b *Broker) settleClusterID() error {
 		return nil // the store knows (adoptCluster)
 	}
 	if b.clusterID == "" {
-		b.clusterID = ids.Fresh()
+		b.clusterID = b.fresh.Fresh()
 	}
 	return b.writeIdentity()
 }

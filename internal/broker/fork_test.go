@@ -22,7 +22,7 @@ func forkRequest(t *testing.T, b *Broker, run string) mirror.ForkRequest {
 	v, _ := p.View()
 	last, _ := v.History.EpochForOffset(v.LogEnd - 1)
 	return mirror.ForkRequest{
-		Of: meta.PartitionID{Topic: p.id}, As: meta.PartitionID{Topic: ids.FreshTopic()}, Name: types.TopicPartition{Topic: "drill.d.a"},
+		Of: meta.PartitionID{Topic: p.id}, As: meta.PartitionID{Topic: ids.Source(ids.System).FreshTopic()}, Name: types.TopicPartition{Topic: "drill.d.a"},
 		To: v.LogEnd, LeaderEpoch: 0, LastEpoch: last, Epoch: 65536, TimelineID: "fork", By: b.NodeID(), ByEpoch: b.me().Epoch, Run: run,
 	}
 }
@@ -186,7 +186,7 @@ func TestForkOfWhatIsNotCommittedIsRefused(t *testing.T) {
 }
 
 func TestForkFolders(t *testing.T) {
-	id := meta.PartitionID{Topic: ids.FreshTopic(), Number: 12}
+	id := meta.PartitionID{Topic: ids.Source(ids.System).FreshTopic(), Number: 12}
 	if got, ok := parseForkFolder(forkFolder(id)); !ok || got != id {
 		t.Errorf("%s: %v, %v", forkFolder(id), got, ok)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
@@ -47,6 +48,8 @@ type InlineOptions struct {
 	// Context carries the clock that the partition's background work runs by
 	// (clock.With); nil: it must start none.
 	Context context.Context
+	// IDs names what is set aside; nil: the system's randomness.
+	IDs ids.Source
 	// Peer is what the metadata says of another broker; nil: nothing.
 	Peer func(types.BrokerID) replica.BrokerView
 	// ChangeISR commits a leader's proposal made from a record's revision; nil
@@ -73,7 +76,10 @@ func NewInline(o InlineOptions) *Inline {
 			return o.ChangeISR(from, isr)
 		}
 	}
-	dir := &logDir{fs: o.FS, path: o.LogDir, clean: o.Clean, checkpoints: o.Checkpoints, opening: make(chan struct{}, 1)}
+	dir := &logDir{fs: o.FS, path: o.LogDir, clean: o.Clean, checkpoints: o.Checkpoints, opening: make(chan struct{}, 1), fresh: o.IDs}
+	if dir.fresh == nil {
+		dir.fresh = ids.System
+	}
 	dir.failed = func(_ *logDir, cause error) { o.DirFailed(cause) }
 	return &Inline{p: newPartition(env, newInlineShard(o.Logger), o.ID, o.Name, dir)}
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -108,7 +107,7 @@ func (p *Partition) logOptions(topic config.Topic) log.Options {
 	o := log.Options{
 		FS: d.fs, Dir: filepath.Join(d.path, p.tp.String()), TopicPartition: p.tp, TopicID: p.id,
 		Config: logConfig(topic, p.tp), Now: p.env.now, Logger: p.env.logger,
-		CleanShutdown: d.clean, Keeper: p.env.keeper, Checkpoints: d.checkpoints, Rules: p.env.rules.Log,
+		CleanShutdown: d.clean, Keeper: p.env.keeper, Checkpoints: d.checkpoints, Random: d.fresh, Rules: p.env.rules.Log,
 	}
 	m := d.checkpoints.Get(p.tp)
 	o.RecoveryPoint, o.LogStart, o.HighWatermark = m.RecoveryPoint, m.LogStart, m.HighWatermark
@@ -131,7 +130,7 @@ func (p *Partition) tellRecovery(r log.Recovery) {
 // setAside renames a partition's folder out of the way, <name>.<id><suffix> as
 // Kafka names them, and gives its new path.
 func (d *logDir) setAside(name, suffix string) (string, error) {
-	to := filepath.Join(d.path, name+"."+ids.Fresh()+suffix)
+	to := filepath.Join(d.path, name+"."+d.fresh.Fresh()+suffix)
 	err := d.fs.Rename(filepath.Join(d.path, name), to)
 	if err == nil {
 		err = d.fs.SyncDir(d.path)

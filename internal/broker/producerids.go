@@ -31,7 +31,7 @@ func (s *producerIDs) Next(ctx context.Context) (types.ProducerID, error) {
 	if s.used == s.block.Size {
 		var block control.ProducerIDBlock
 		err := s.b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) {
-			plan, next, err := control.AllocateProducerIDs(i, random31(), producerIDBlock, s.b.me())
+			plan, next, err := control.AllocateProducerIDs(i, s.b.random31(), producerIDBlock, s.b.me())
 			block = next
 			return []meta.Plan{plan}, err
 		})

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -126,7 +125,7 @@ func (b *Broker) registerOnce(ctx context.Context) error {
 	}
 	record := meta.BrokerRecord{
 		ID: b.cfg.NodeID, Endpoints: b.addrs, HTTP: b.httpAddr(), Rack: b.cfg.Rack, Roles: []string{"broker", "controller"},
-		DirectoryID: b.directoryID(), Directories: b.directoryIDs(), Features: b.opts.Features, Incarnation: b.process + "-" + ids.Fresh(), CleanShutdownEpoch: b.keptSince(),
+		DirectoryID: b.directoryID(), Directories: b.directoryIDs(), Features: b.opts.Features, Incarnation: b.process + "-" + b.fresh.Fresh(), CleanShutdownEpoch: b.keptSince(),
 		Software: "tidemark " + b.opts.Version, StartedAt: b.opts.Now(), Draining: b.lease.draining.Load(),
 	}
 	err = b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) { return control.RegisterBroker(i, record, id) })

@@ -11,7 +11,6 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator"
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
@@ -73,7 +72,7 @@ func (b *Broker) adoptCluster(ctx context.Context) error {
 	if kv.ModRevision == 0 {
 		id := b.clusterID
 		if id == "" {
-			id = ids.Fresh()
+			id = b.fresh.Fresh()
 		}
 		plan := meta.Plan{Why: "name the store's cluster", If: []meta.Compare{meta.Absent(meta.DefaultClusterKey)}, Then: []meta.Op{meta.Put(meta.DefaultClusterKey, []byte(id))}}
 		if _, err := metastore.Commit(ctx, b.store, plan); err != nil && !errors.Is(err, metastore.ErrRefused) {

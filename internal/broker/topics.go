@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"tidemark/internal/broker/api"
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -58,7 +57,7 @@ func (t *topics) createRequest(r api.CreateTopic, configs map[string]string) (co
 	effective := t.b.cfg.Topic(configs)
 	req := control.CreateTopicRequest{
 		Name: r.Name, ID: t.b.freshTopicID(), Partitions: r.Partitions, ReplicationFactor: int(r.ReplicationFactor),
-		Configs: configs, MinISR: int(effective.MinInsyncReplicas), Internal: api.IsInternalTopic(r.Name), TimelineID: ids.Fresh(),
+		Configs: configs, MinISR: int(effective.MinInsyncReplicas), Internal: api.IsInternalTopic(r.Name), TimelineID: t.b.fresh.Fresh(),
 	}
 	if len(r.Assignments) > 0 {
 		if r.Partitions != -1 || r.ReplicationFactor != -1 {
@@ -143,7 +142,7 @@ func (t *topics) AddPartitions(ctx context.Context, r api.AddPartitions) error {
 		}
 		id = topic.ID
 		return control.CreatePartitions(i, control.CreatePartitionsRequest{
-			Topic: id, Count: r.Count, Assignment: r.Assignments, TimelineID: ids.Fresh(),
+			Topic: id, Count: r.Count, Assignment: r.Assignments, TimelineID: t.b.fresh.Fresh(),
 			MinISR: int(t.b.cfg.Topic(topic.Record.Configs).MinInsyncReplicas),
 		}, t.b.me(), t.b.limits())
 	}

@@ -38,8 +38,9 @@ type VirtualOptions struct {
 	Turns func(f func())
 	// Peers are the connections to other brokers.
 	Peers follow.Client
-	// Random is the coordinator's (coordinator.Options).
-	Random func(b []byte)
+	// Random is the coordinator's (coordinator.Options), and topics' ids come from it;
+	// IDs is whatever else the node names comes from.
+	Random, IDs func(b []byte)
 	// SessionIdle is how long a fetch session is idle before it may be evicted.
 	SessionIdle time.Duration
 	Metrics     *telemetry.Metrics

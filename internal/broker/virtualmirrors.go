@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"tidemark/internal/broker/coordinator"
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
@@ -64,7 +63,7 @@ func (b *Broker) virtualMirrors(groups *coordinator.Coordinator) *mirror.Mirrors
 	}
 	return mirror.New(mirror.Options{
 		Node: mirrorNode{b}, Groups: of, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version, FS: b.fs, Vault: b.vault,
-		Context: v.context(context.Background()), Connect: v.Mirrors.Connect, Jitter: v.Mirrors.Jitter, Rules: b.env.rules.Mirrors.Mirror,
+		Context: v.context(context.Background()), Connect: v.Mirrors.Connect, Jitter: v.Mirrors.Jitter, IDs: b.fresh, Rules: b.env.rules.Mirrors.Mirror,
 	})
 }
 
@@ -84,11 +83,12 @@ func (v *Virtual) Mirrors() *mirror.Mirrors {
 	return nil
 }
 
-// freshTopicID is ids.FreshTopic; a virtual node draws it, for the order of topics is that of their ids.
+// freshTopicID is a new topic's; a virtual node draws it from a source of its own, for the
+// order of topics is that of their ids.
 func (b *Broker) freshTopicID() types.TopicID {
 	v := b.opts.virtual
-	if v == nil || v.Random == nil {
-		return ids.FreshTopic()
+	if v == nil {
+		return b.fresh.FreshTopic()
 	}
 	var id types.TopicID
 	v.Random(id[:])

@@ -64,7 +64,11 @@ const deletedFolderSuffix = "-delete"
 func (l *Log) Delete() (renamed string, err error) {
 	l.CloseUnclean()
 	var id [16]byte
-	rand.Read(id[:]) // never fails
+	if fill := l.o.Random; fill != nil {
+		fill(id[:])
+	} else {
+		rand.Read(id[:]) // never fails
+	}
 	renamed = l.dir + "." + hex.EncodeToString(id[:]) + deletedFolderSuffix
 	if err := l.fs.Rename(l.dir, renamed); err != nil {
 		return "", err

@@ -43,6 +43,8 @@ type Options struct {
 	OnOffline func(error)
 	// Rules switches rules off; only the simulator sets it.
 	Rules Rules
+	// Random fills b for names that are not to repeat; nil: crypto/rand.
+	Random func(b []byte)
 }
 
 // Rules names rules that the simulator switches off to see that its checks find

@@ -45,8 +45,10 @@ type machine struct {
 	lateKept int
 	// followedTo is how far the folder had followed the metadata before the start.
 	followedTo meta.Revision
-	bootedOn   meta.Revision // the store's revision then
-	toldBack   bool
+	// bootedOn is the revision of the metadata that the process read before it registered:
+	// what others write beside its start may lift it up to what its folder has followed.
+	bootedOn meta.Revision
+	toldBack bool
 	// kept is what the logs held when the last process ended, where nobody has looked since.
 	kept map[meta.PartitionID]*remembered
 	owed map[meta.PartitionID][]shadowBatch // cut, and not yet kept: a mutation
@@ -100,7 +102,7 @@ func (m *machine) boot() {
 	m.link = newStoreLink(m)
 	m.node = broker.NewVirtual(m.config(), broker.VirtualOptions{
 		Logger: slog.New(&storyHandler{m: m}), FS: disk, Store: m.link, Clock: p, Wall: m.wall.now, Metrics: sharedMetrics,
-		Turns: m.turns(p), Random: m.random, SessionIdle: sessionIdle,
+		Turns: m.turns(p), Random: m.random("ids"), IDs: m.random("node ids"), SessionIdle: sessionIdle,
 		Peers: &peerLinks{m: m}, Rules: m.c.mutation.rulesOf(m), Mirrors: m.c.mirrorsOf(m),
 	})
 	m.note("starts, life %d", m.life)
@@ -114,11 +116,13 @@ func (m *machine) boot() {
 	p.settle()
 }
 
-// random fills b, for the ids of group members.
-func (m *machine) random(b []byte) {
-	d := m.k.dice("ids " + m.name)
-	for i := range b {
-		b[i] = byte(d.IntN(256))
+// random gives randomness of the seed: a stream of this name for each machine.
+func (m *machine) random(name string) func(b []byte) {
+	return func(b []byte) {
+		d := m.k.dice(name + " " + m.name)
+		for i := range b {
+			b[i] = byte(d.IntN(256))
+		}
 	}
 }
 

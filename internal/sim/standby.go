@@ -285,7 +285,7 @@ func (n *standby) showPartition(image *meta.Image, e *meta.Partition) {
 		c.inline = broker.NewInline(broker.InlineOptions{
 			Node: n.id, FS: n.disk, LogDir: logDir, ID: e.ID.Topic, Name: tp, Clean: n.clean,
 			Checkpoints: n.checkpoints, Keeper: n.keeper, Now: n.clock.now, Logger: n.log, Metrics: n.w.metrics,
-			Rules: n.w.mutation.Log, DirFailed: n.dirFailed,
+			Rules: n.w.mutation.Log, DirFailed: n.dirFailed, IDs: n.fresh,
 		})
 		n.parts = append(n.parts, c)
 	}
@@ -337,5 +337,13 @@ func (n *standby) chores() {
 		if err := n.checkpoints.Write(); err != nil && !vfs.IsNoSpace(err) && n.alive() {
 			n.dirFailed(err)
 		}
+	}
+}
+
+// fresh is the seed's randomness for what a partition names.
+func (n *standby) fresh(b []byte) {
+	d := n.k.dice("node ids")
+	for i := range b {
+		b[i] = byte(d.IntN(256))
 	}
 }

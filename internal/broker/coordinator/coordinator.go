@@ -2,11 +2,11 @@ package coordinator
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"sync"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
@@ -31,7 +31,7 @@ type Options struct {
 	Context context.Context
 	// Rules switches rules off; only the simulator sets it.
 	Rules Rules
-	// Random fills b with what nobody can guess; nil: crypto/rand.
+	// Random fills b with what nobody can guess; nil: the system's.
 	Random func(b []byte)
 }
 
@@ -71,7 +71,7 @@ func New(o Options) *Coordinator {
 		o.Context = context.Background()
 	}
 	if o.Random == nil {
-		o.Random = func(b []byte) { _, _ = rand.Read(b) } // never fails (Go 1.24)
+		o.Random = ids.System
 	}
 	c := &Coordinator{o: o, loops: map[int32]*loop{}, creating: make(chan struct{}, 1)}
 	c.creating <- struct{}{}

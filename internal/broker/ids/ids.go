@@ -1,8 +1,9 @@
 // Package ids makes the random ids of a node: clusters, folders, starts of
 // mirrors, timelines, topics.
 //
-// It owns their form, Kafka's 22 characters, and reads nothing but the system's
-// randomness. It keeps no list: 128 random bits don't repeat.
+// It owns their form, Kafka's 22 characters. Where the randomness comes from is
+// given: the system's for a node, the seed's for one that is simulated (I-161).
+// It keeps no list: 128 random bits don't repeat.
 //
 // Tests: ids_test.go.
 package ids
@@ -14,23 +15,33 @@ import (
 	"tidemark/internal/core/types"
 )
 
+// Source fills a slice with random bytes. Whatever a node names comes from the
+// one that it was given.
+type Source func(b []byte)
+
+// System is the operating system's randomness.
+func System(b []byte) { _, _ = rand.Read(b) } // never fails (crypto/rand)
+
 // Fresh is 128 random bits as Kafka prints ids: 22 characters that don't begin
 // with a dash (a dash would be taken for a flag on a command line).
-func Fresh() string {
+func (s Source) Fresh() string {
 	for {
 		var b [16]byte
-		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-		if s := base64.RawURLEncoding.EncodeToString(b[:]); s[0] != '-' {
-			return s
+		s(b[:])
+		if id := base64.RawURLEncoding.EncodeToString(b[:]); id[0] != '-' {
+			return id
 		}
 	}
 }
 
+// Fresh is Source.Fresh of the system's randomness.
+func Fresh() string { return Source(System).Fresh() }
+
 // FreshTopic is a random topic id; never one of Kafka's reserved ids (0 and 1).
-func FreshTopic() types.TopicID {
+func (s Source) FreshTopic() types.TopicID {
 	var id types.TopicID
 	for id.IsZero() || id == (types.TopicID{15: 1}) || id.String()[0] == '-' {
-		_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+		s(id[:])
 	}
 	return id
 }

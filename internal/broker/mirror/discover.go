@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
@@ -282,12 +281,12 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	}
 	id := t.ID
 	if id.IsZero() {
-		id = ids.FreshTopic()
+		id = r.m.o.IDs.FreshTopic()
 	}
 	set := configs.set
 	req := control.CreateTopicRequest{
 		Name: t.Name, ID: id, Partitions: int32(len(t.Partitions)), ReplicationFactor: int(r.settings.Load().ReplicationFactor),
-		Configs: set, MinISR: int(r.m.o.Config.Topic(set).MinInsyncReplicas), TimelineID: ids.Fresh(),
+		Configs: set, MinISR: int(r.m.o.Config.Topic(set).MinInsyncReplicas), TimelineID: r.m.o.IDs.Fresh(),
 	}
 	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		return r.whileRunning(image, len(t.Partitions), func(states []meta.MirrorState) ([]meta.Plan, error) {
@@ -314,7 +313,7 @@ func (r *run) addPartitions(ctx context.Context, here *meta.Topic, t *source.Top
 		}
 		req := control.CreatePartitionsRequest{
 			Topic: here.ID, Count: count, MinISR: int(r.m.o.Config.Topic(now.Record.Configs).MinInsyncReplicas),
-			TimelineID: ids.Fresh(),
+			TimelineID: r.m.o.IDs.Fresh(),
 		}
 		return r.whileRunning(image, int(count-now.Record.Partitions), func(states []meta.MirrorState) ([]meta.Plan, error) {
 			req.Mirrors = states

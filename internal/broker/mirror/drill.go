@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"tidemark/internal/broker/coordinator"
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -103,7 +102,7 @@ func (m *Mirrors) planDrill(name string, r DrillRequest) (*drill, error) {
 		return nil, err
 	}
 	prefix := core.ForkPrefix(r.Drill)
-	d := &drill{m: m, mirror: name, req: r, groups: chosen.groups, run: ids.Fresh()}
+	d := &drill{m: m, mirror: name, req: r, groups: chosen.groups, run: m.o.IDs.Fresh()}
 	d.report = DrillReport{Mirror: name, Drill: r.Drill, Prefix: prefix, At: m.o.Node.Now(), DryRun: r.DryRun, FailoverMs: -1,
 		Steps: []DrillStep{}, Partitions: []DrillPartition{}, Groups: []DrillGroup{}, Message: []string{}}
 	for t := range image.TopicsByName() {
@@ -125,7 +124,7 @@ func (m *Mirrors) planDrill(name string, r DrillRequest) (*drill, error) {
 
 // addTopic adds one topic of the mirror, all of whose partitions must be mirroring.
 func (d *drill) addTopic(image *meta.Image, t *meta.Topic) error {
-	out := &drilledTopic{name: d.report.Prefix + t.Record.Name, id: ids.FreshTopic(), configs: maps.Clone(t.Record.Configs)}
+	out := &drilledTopic{name: d.report.Prefix + t.Record.Name, id: d.m.o.IDs.FreshTopic(), configs: maps.Clone(t.Record.Configs)}
 	if err := control.ValidTopicName(out.name); err != nil {
 		return fmt.Errorf("%w: %w", ErrSpec, err)
 	}
@@ -142,7 +141,7 @@ func (d *drill) addTopic(image *meta.Image, t *meta.Topic) error {
 		}
 		p := &drilled{
 			of: meta.PartitionID{Topic: t.ID, Number: n}, as: meta.PartitionID{Topic: out.id, Number: n},
-			tp: tp, name: types.TopicPartition{Topic: out.name, Partition: n}, timeline: ids.Fresh(),
+			tp: tp, name: types.TopicPartition{Topic: out.name, Partition: n}, timeline: d.m.o.IDs.Fresh(),
 		}
 		p.shown = DrillPartition{Topic: out.name, Of: tp.Topic, Partition: n, Start: types.NoOffset, End: types.NoOffset, Leader: rec.Leader, InSync: rec.ISRIDs()}
 		out.partitions = append(out.partitions, p)

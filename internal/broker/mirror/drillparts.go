@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"tidemark/internal/broker/coordinator"
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -215,7 +214,7 @@ func (m *Mirrors) rehearseOne(ctx context.Context, part Partition, a drillAsk) (
 		if c == nil {
 			c = &copier{}
 		}
-		done, err := c.rehearse(o, core.PromoteRequest{TimelineID: ids.Fresh(), Step: r.settings.Load().PromotionStep, Now: m.o.Node.Now()})
+		done, err := c.rehearse(o, core.PromoteRequest{TimelineID: m.o.IDs.Fresh(), Step: r.settings.Load().PromotionStep, Now: m.o.Node.Now()})
 		answer.Made, answer.LeaderEpoch = done.Made, rec.LeaderEpoch
 		return err
 	})

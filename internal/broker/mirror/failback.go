@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
@@ -85,7 +84,7 @@ func (m *Mirrors) orderStart(ctx context.Context, name string) (start string, er
 			return fmt.Errorf("mirror %s is paused: %w; resume it", name, ErrState)
 		}
 		if rec.Want != meta.WantRunning {
-			rec.Want, rec.StartID = meta.WantRunning, ids.Fresh()
+			rec.Want, rec.StartID = meta.WantRunning, m.o.IDs.Fresh()
 		}
 		start = rec.StartID
 		return nil

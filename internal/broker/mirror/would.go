@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -14,10 +13,10 @@ import (
 
 // What the verbs that change a mirror's record make of it. A dry run asks the same.
 
-func toStart(rec *meta.MirrorRecord) error {
+func (m *Mirrors) toStart(rec *meta.MirrorRecord) error {
 	switch rec.Want {
 	case meta.WantCreated:
-		rec.Want, rec.StartID = meta.WantRunning, ids.Fresh()
+		rec.Want, rec.StartID = meta.WantRunning, m.o.IDs.Fresh()
 	case meta.WantPaused:
 		return fmt.Errorf("mirror %s is paused: %w; resume it", rec.Name, ErrState)
 	case meta.WantStopped:
@@ -67,7 +66,7 @@ func (m *Mirrors) Would(_ context.Context, name, verb string, topics []string) (
 	}
 	switch verb {
 	case "start":
-		return wouldTurn(image, e.Record, toStart, "be started: its source is reached and its topics are made")
+		return wouldTurn(image, e.Record, m.toStart, "be started: its source is reached and its topics are made")
 	case "pause":
 		return wouldTurn(image, e.Record, toPause, "stop copying; its topics stay read-only")
 	case "resume":
