@@ -66,7 +66,7 @@ func (s Spec) record(node config.Mirror) (meta.MirrorRecord, error) {
 
 // Start begins the mirroring. On a mirror that runs it changes nothing.
 func (m *Mirrors) Start(ctx context.Context, name string) error {
-	return m.update(ctx, name, toStart)
+	return m.update(ctx, name, m.toStart)
 }
 
 // Reconnect gives an existing mirror the source addresses and client properties
@@ -111,6 +111,27 @@ func (m *Mirrors) Resume(ctx context.Context, name string) error {
 		return err
 	}
 	return m.partitionsTo(ctx, name, meta.WantRunning)
+}
+
+// finishResume has the partitions that are led here go on after a pause that is over:
+// the resumption may have found no leader, or its node may have ended in the middle.
+// It is decided, so that whoever leads carries it out.
+func (r *run) finishResume(ctx context.Context) {
+	p := part{Mirror: r.name, Want: meta.WantRunning}
+	for n := 1; r.isRunning(); n++ {
+		paused := r.m.ledHere(r.m.o.Node.Image(), func(t *meta.Topic, e *meta.Partition) bool {
+			return p.isOf(t, e) && e.Record.Mirror.State == meta.MirrorPaused
+		})
+		if len(paused) == 0 {
+			return
+		}
+		if _, err := r.m.stateHere(ctx, p); err != nil {
+			r.m.log.Warn("a pause that is over can't be ended yet", "mirror", r.name, "partitions", len(paused), "err", err)
+		}
+		if !pause(ctx, r.backoff(n)) {
+			return
+		}
+	}
 }
 
 // partitionsTo has the leaders of the mirror's partitions, wherever they are, pause or go on.
