@@ -190,7 +190,8 @@ func (w *mirrors) push() {
 }
 
 // tidyUp is the operator who looks at a cluster after the faults: fences whose
-// switchover died are opened, paused mirrors go on, gaps are accepted.
+// switchover died are opened, paused mirrors go on, gaps are accepted, a broker on
+// which a partition couldn't be opened is started anew.
 func (w *mirrors) tidyUp(c *cluster) {
 	if w.k.now-w.healedAt < 15*time.Second {
 		return
@@ -205,6 +206,7 @@ func (w *mirrors) tidyUp(c *cluster) {
 		}
 	}
 	for p := range image.PartitionsOf(c.topicID()) {
+		c.restartUnopened(p)
 		switch r := p.Record; {
 		case r == nil:
 		case r.Fence != nil && w.k.now-w.healedAt > 2*time.Minute:
@@ -212,6 +214,21 @@ func (w *mirrors) tidyUp(c *cluster) {
 		case r.IsMirror() && r.Mirror.State == meta.MirrorFailed:
 			if reason, _ := core.ReasonOf(r.Mirror.Reason); reason == core.SourceGap {
 				w.ask(c, "accept-gap", r.Mirror.Name)
+			}
+		}
+	}
+}
+
+// restartUnopened restarts the brokers whose log of a partition failed to open. A file that
+// can't be read is its partition's trouble alone, for as long as the process lives.
+func (c *cluster) restartUnopened(p *meta.Partition) {
+	for _, m := range c.machines {
+		if !m.serves() {
+			continue
+		}
+		if part, ok := m.node.Broker().Partition(p.ID.Topic, p.ID.Number); ok {
+			if _, open := part.View(); !open {
+				m.restartLater("a partition isn't open")
 			}
 		}
 	}
@@ -303,10 +320,21 @@ func (w *mirrors) astray(c *cluster, image *meta.Image, p *meta.Partition) strin
 	case meta.MirrorMirroring:
 		return w.behindSource(c, p, w.farAt(e.Record.Bootstrap))
 	}
-	if w.roundabout(c, p.ID, map[int]bool{}) {
+	if w.roundabout(c, p.ID, map[int]bool{}) || r.Mirror.State == meta.MirrorLogAlignment && w.hasNoList(p.ID, w.farAt(e.Record.Bootstrap)) {
 		return ""
 	}
 	return "it is " + r.Mirror.State + " " + r.Mirror.Reason
+}
+
+// hasNoList reports whether a source is a mirror that has adopted no list itself, so that
+// there is none to adopt from it. Whether it may stand like that is judged where it is.
+func (w *mirrors) hasNoList(id meta.PartitionID, far farCluster) bool {
+	f, ok := far.(tideFar)
+	if !ok {
+		return false
+	}
+	r := f.c.record(id)
+	return r != nil && r.IsMirror() && len(r.Timelines) == 0
 }
 
 // roundabout reports whether a partition waits for mirrors that wait for it: two
