@@ -87,8 +87,10 @@ func (w *world) finish(primary *cluster) {
 		return nil
 	})
 	w.writers[primary].stop(healLimit)
-	w.writers[primary] = nil
 	w.log("the writers have stopped")
+	eventually(t, healLimit, "the readers reach the end", func() error { return w.atTheEnd(primary) })
+	w.writers[primary].stopReading()
+	w.writers[primary] = nil
 	eventually(t, healLimit, "all clusters end alike", func() error {
 		var first records
 		for _, c := range w.clusters() {
@@ -112,6 +114,8 @@ func (w *world) finish(primary *cluster) {
 		return w.sameEnds()
 	})
 	w.log("all clusters end alike")
+	w.groupsEndAlike()
+	w.hearFalls()
 }
 
 // sameEnds says where a cluster's log ends elsewhere than A's.
@@ -142,6 +146,9 @@ func (w *world) sameEnds() error {
 func (w *world) judge() {
 	t := w.t
 	w.observeAll(true, w.clusters()...)
+	for _, c := range w.clusters() {
+		w.observeGroups(c, true)
+	}
 	for _, other := range []*cluster{w.b, w.c} {
 		ctx, cancel := context.WithTimeout(t.Context(), healLimit)
 		results, err := compare.Partitions(ctx, w.a.side, other.side, topics(), compare.Options{})

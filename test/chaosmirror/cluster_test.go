@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -114,10 +115,14 @@ func (c *cluster) ask(ctx context.Context, limit time.Duration, f func(context.C
 	return nil
 }
 
+// offsetsTopic keeps what groups have committed, in one partition.
+const offsetsTopic = "__consumer_offsets"
+
 // records are the partitions of the test's topics, by the newest image of any node.
 type records struct {
 	revision   meta.Revision
 	partitions map[types.TopicPartition]*meta.PartitionRecord
+	offsets    *meta.PartitionRecord                // of the groups' topic; nil: there is none yet
 	brokers    map[types.BrokerID]types.BrokerEpoch // those that are registered
 }
 
@@ -176,7 +181,9 @@ func parseRecords(raw []byte) (records, error) {
 			r.brokers[types.BrokerID(n)] = types.BrokerEpoch(e.Created)
 		}
 	}
-	for topic, n := range partitionsOf {
+	all := maps.Clone(partitionsOf)
+	all[offsetsTopic] = 1
+	for topic, n := range all {
 		var name meta.NameRecord
 		if raw := at["names/"+topic]; raw == nil {
 			continue
@@ -191,6 +198,10 @@ func parseRecords(raw []byte) (records, error) {
 			rec := &meta.PartitionRecord{}
 			if err := json.Unmarshal(raw, rec); err != nil {
 				return r, err
+			}
+			if topic == offsetsTopic {
+				r.offsets = rec
+				continue
 			}
 			r.partitions[types.TopicPartition{Topic: topic, Partition: p}] = rec
 		}
@@ -251,7 +262,11 @@ func (c *cluster) whole() error {
 		lacks = fmt.Errorf("%s has %d partitions of %d", c.name, len(r.partitions), len(partitions()))
 	}
 	orphans := kadm.TopicsSet{}
-	for tp, rec := range r.partitions {
+	all := maps.Clone(r.partitions)
+	if r.offsets != nil {
+		all[types.TopicPartition{Topic: offsetsTopic}] = r.offsets
+	}
+	for tp, rec := range all {
 		if !r.isLed(rec) {
 			orphans.Add(tp.Topic, tp.Partition)
 		}

@@ -63,6 +63,7 @@ func (w *world) leaveKafka() {
 	w.writers[w.a] = w.write(w.a)
 	pause(w.t.Context(), 2*time.Second)
 	w.writers[w.k].stop(healLimit)
+	w.writers[w.k].stopReading()
 	w.writers[w.k] = nil
 	w.observeAll(true, w.k)
 	w.log("Kafka ends for good")

@@ -112,6 +112,7 @@ const patience = 10 * time.Second
 
 func (w *world) stopWriters(c *cluster) {
 	w.writers[c].stop(patience)
+	w.writers[c].stopReading()
 	w.writers[c] = nil
 }
 
@@ -170,5 +171,9 @@ func (w *world) settle() {
 		})
 	}
 	w.observeAll(false, w.clusters()...)
+	for _, c := range w.clusters() {
+		w.observeGroups(c, false)
+	}
+	w.hearFalls()
 	w.log("  everything mirrors and was looked at after %.1fs", time.Since(from).Seconds())
 }

@@ -135,6 +135,7 @@ func isMirror(rec *meta.PartitionRecord) bool {
 // log as it was read, not from what the product says.
 func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition][]history.Batch {
 	cuts := map[types.TopicPartition][]history.Batch{}
+	falls := map[types.TopicPartition][]fall{}
 	w.keepTrying("failback of "+p.name, func() error {
 		r, err := p.look(w.t.Context())
 		if err != nil {
@@ -153,7 +154,7 @@ func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition][]h
 		w.n.rest(func() {
 			w.whole("before a failback", p, s)
 			eventually(w.t, healLimit, "a preview on "+p.name+" that fits what was read", func() (err error) {
-				plan, err = w.preview(p, s, pending, cuts, clean)
+				plan, err = w.preview(p, s, pending, cuts, falls, clean)
 				return err
 			})
 		})
@@ -172,13 +173,16 @@ func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition][]h
 		}
 		return err
 	})
+	for _, tp := range partitions() {
+		w.falls = append(w.falls, falls[tp]...)
+	}
 	return cuts
 }
 
 // preview reads what the pending partitions hold, computes what a failback must
 // cut, and compares the product's preview with it. The plan is empty if a partition
 // has begun to mirror meanwhile.
-func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[types.TopicPartition][]history.Batch, clean bool) (plan string, err error) {
+func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[types.TopicPartition][]history.Batch, falls map[types.TopicPartition][]fall, clean bool) (plan string, err error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), healLimit)
 	defer cancel()
 	theirs, err := s.look(ctx)
@@ -186,7 +190,7 @@ func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[
 		return "", err
 	}
 	views := map[types.TopicPartition]history.View{}
-	must := map[types.TopicPartition][]history.Batch{}
+	must, forks := map[types.TopicPartition][]history.Batch{}, map[types.TopicPartition]types.Offset{}
 	for _, tp := range pending {
 		ours, err := p.lineageOf(ctx, tp)
 		if err != nil {
@@ -203,12 +207,16 @@ func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[
 		if !slices.Equal(v.Lineage, ours) {
 			return "", fmt.Errorf("the timelines of %s changed", tp)
 		}
-		views[tp], must[tp] = v, nil
+		views[tp], must[tp], forks[tp] = v, nil, fork
 		for _, b := range v.Batches {
 			if b.Base >= fork {
 				must[tp] = append(must[tp], b)
 			}
 		}
+	}
+	above, err := w.falling(ctx, p, forks)
+	if err != nil {
+		return "", err
 	}
 	var told mirror.Preview
 	if err := p.ask(ctx, verbTimeout, func(ctx context.Context, cl *console.Client) (err error) {
@@ -223,6 +231,7 @@ func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[
 	for tp, v := range views {
 		w.report(w.book.observe(v))
 		cuts[tp] = must[tp]
+		falls[tp] = slices.DeleteFunc(slices.Clone(above), func(f fall) bool { return f.Partition != tp })
 		if clean && len(must[tp]) > 0 {
 			w.t.Errorf("the switchover lost offsets %d to %d of %s, which %s had taken", must[tp][0].Base, v.End-1, tp, p.name)
 		}

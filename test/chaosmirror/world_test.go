@@ -37,6 +37,8 @@ type world struct {
 	r         *rand.Rand // the operator's
 
 	generations int
+	names       []string // of the generations
+	falls       []fall   // not heard of yet
 	writers     map[*cluster]*generation
 	found       []history.Finding
 

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tidemark/internal/core/types"
+	"tidemark/internal/history"
 )
 
 const (
@@ -33,18 +34,22 @@ type generation struct {
 	name string
 	// timelines says on which timeline each partition is written.
 	timelines map[types.TopicPartition]string
-	halt      context.CancelFunc
-	done      sync.WaitGroup
-	flushed   context.Context
-	giveUp    context.CancelFunc
+	// lineages are the same partitions' whole lists.
+	lineages    map[types.TopicPartition]history.Lineage
+	reading     sync.WaitGroup
+	haltReading context.CancelFunc
+	halt        context.CancelFunc
+	done        sync.WaitGroup
+	flushed     context.Context
+	giveUp      context.CancelFunc
 }
 
 // write starts a generation on the partitions of a cluster that clients may write now.
 func (w *world) write(c *cluster) *generation {
 	w.generations++
-	g := &generation{w: w, c: c, name: fmt.Sprintf("%s%d", c.name, w.generations), timelines: map[types.TopicPartition]string{}}
+	g := &generation{w: w, c: c, name: fmt.Sprintf("%s%d", c.name, w.generations), timelines: map[types.TopicPartition]string{}, lineages: map[types.TopicPartition]history.Lineage{}}
 	for tp, l := range c.roots {
-		g.timelines[tp] = l[0].ID
+		g.timelines[tp], g.lineages[tp] = l[0].ID, l
 	}
 	if c.roots == nil {
 		r, err := c.look(w.t.Context())
@@ -54,7 +59,7 @@ func (w *world) write(c *cluster) *generation {
 		}
 		for tp, rec := range r.partitions {
 			if n := len(rec.Timelines); rec.Writable && n > 0 {
-				g.timelines[tp] = rec.Timelines[n-1].ID
+				g.timelines[tp], g.lineages[tp] = rec.Timelines[n-1].ID, lineage(rec)
 			}
 		}
 	}
@@ -64,7 +69,11 @@ func (w *world) write(c *cluster) *generation {
 	stop, halt := context.WithCancel(context.Background())
 	g.halt = halt
 	g.flushed, g.giveUp = context.WithCancel(context.Background())
-	w.t.Cleanup(func() { g.stop(0) })
+	reading, haltReading := context.WithCancel(context.Background())
+	g.haltReading = haltReading
+	w.names = append(w.names, g.name)
+	w.t.Cleanup(func() { g.stop(0); g.stopReading() })
+	g.readGroups(reading)
 	w.log("writers %s on %d partitions of %s", g.name, len(g.timelines), c.name)
 	for i := range 2 {
 		g.run(w, stop, fmt.Sprintf("%s.%d", g.name, i))

@@ -76,6 +76,7 @@ type Node struct {
 	cmd      *exec.Cmd
 	done     chan struct{}
 	expected bool // the test ended it
+	starts   int
 }
 
 // New gives node id its folders below root and its place. It joins the cluster of
@@ -156,6 +157,7 @@ func (n *Node) Start() {
 	}
 	done := make(chan struct{})
 	n.cmd, n.done, n.expected = cmd, done, false
+	n.starts++
 	go func() {
 		err := cmd.Wait()
 		n.mu.Lock()
@@ -181,6 +183,13 @@ func (n *Node) End(sig syscall.Signal) {
 	done := n.done
 	n.mu.Unlock()
 	<-done
+}
+
+// Starts counts how often the process was started.
+func (n *Node) Starts() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.starts
 }
 
 // Running reports whether there is a process.
