@@ -8,6 +8,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
+	"tidemark/internal/metastore/backup"
 	"tidemark/internal/metastore/mem"
 	"tidemark/internal/vfs"
 )
@@ -87,6 +88,16 @@ func TestWhatANodeThatCantStartSays(t *testing.T) {
 		w.store.Restore(old)
 		return w
 	}, "METADATA_WENT_BACK", "tidemark cluster restore --in-place")
+	f("metadata from before a restore", func(w *world) *world {
+		id := clusterOf(t, w)
+		before := w.store.Backup()
+		if _, err := backup.Recover(testContext(t), w.store, id, "restore-1", 1); err != nil {
+			t.Fatal(err)
+		}
+		closeNode(t, w.open())
+		w.store.Restore(before)
+		return w
+	}, "METADATA_WENT_BACK", "came from no backup", "restore-1", "tidemark cluster restore --in-place")
 	f("half-restored metadata", func(w *world) *world {
 		id := types.TopicID{1}
 		keys := meta.KeysOf(clusterOf(t, w))

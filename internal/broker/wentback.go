@@ -10,11 +10,17 @@ import (
 	"tidemark/internal/core/types"
 )
 
+// wayOfWentBack is what an operator does whose metadata went back.
+const wayOfWentBack = "What it says of in-sync replicas may have ceased to be true. If it is the right store, " +
+	"stop all nodes and run tidemark cluster restore --in-place with this node's settings: partitions then elect the best of all replicas' logs"
+
 // noticeRestore compares the metadata with what this node's log dirs have
 // followed. Metadata that came from a backup says so by its restore id: folders
 // that it doesn't know are kept, and no mark of a clean shutdown counts. Metadata
 // that is older than the folders and doesn't say so stops the node: what it tells
 // of in-sync replicas was true once, and nobody can see what is missing (R19).
+// The mark of a restore never goes away but by a later one, so that metadata
+// without any is older than a folder that has followed some.
 func (b *Broker) noticeRestore(image *meta.Image) error {
 	now := markOf(image)
 	for _, d := range b.dirs {
@@ -23,12 +29,14 @@ func (b *Broker) noticeRestore(image *meta.Image) error {
 		case d.seen.follows(now) || d.isNew() || b.env.rules.TrustOldMetadata:
 		case d.seen.unreadable:
 			b.logger.Warn("how far this log dir has followed the metadata can't be read: folders that the metadata doesn't know are set aside, not deleted", "dir", d.path)
+		case d.seen.restore != "" && neverRestored(image):
+			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: the metadata at revision %d came from no backup, and this folder has followed metadata that did (restore %s): "+
+				"the store was put back to before that restore, or it is another store. "+wayOfWentBack, now.revision, d.seen.restore)}
 		case d.seen.restore != now.restore:
 			b.tellRestore(image, d)
 		default:
 			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: the metadata store is at revision %d and this folder has followed it up to %d: "+
-				"it was put back to an earlier state, or it is another store. What it says of in-sync replicas may have ceased to be true. If it is the right store, "+
-				"stop all nodes and run tidemark cluster restore --in-place with this node's settings: partitions then elect the best of all replicas' logs",
+				"it was put back to an earlier state, or it is another store. "+wayOfWentBack,
 				now.revision, d.seen.revision)}
 		}
 	}
@@ -58,10 +66,16 @@ func (d *logDir) holdsPartitions() bool {
 	return false
 }
 
+// neverRestored reports metadata whose cluster record can be read and names no restore.
+func neverRestored(image *meta.Image) bool {
+	c, ok := image.Cluster()
+	return ok && c.Record.Restore == nil
+}
+
 func (b *Broker) tellRestore(image *meta.Image, d *logDir) {
 	c, ok := image.Cluster()
 	if !ok || c.Record.Restore == nil {
-		b.logger.Error("the metadata doesn't say that it came from a backup, as this log dir's did; folders that it doesn't know are set aside, not deleted", "dir", d.path)
+		b.logger.Error("the record of the cluster can't be read, which says what backup the metadata came from; folders that it doesn't know are set aside, not deleted", "dir", d.path)
 		return
 	}
 	r := c.Record.Restore
