@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"slices"
 	"time"
 
@@ -79,8 +80,10 @@ type writtenBatch struct {
 	sum  uint64 // of its bytes
 	path uint64 // of everything up to it, 0 if its beginning is not known
 	// promised is when it was first acknowledged or readable; how says which.
+	// in is the lowest leader epoch in which somebody promised it.
 	promised time.Duration
 	how      string
+	in       types.LeaderEpoch
 }
 
 // shadowLog is what one process's log holds, as last read.
@@ -330,12 +333,14 @@ func (j *judge) serves(m *machine, h *held, e types.LeaderEpoch) {
 	l := j.ledger(h.id)
 	j.once(l.servers, e, m, "both serve in epoch %d", "OneLeader")
 	j.staysDeleted(m, h, l)
-	j.holdsPromised(m, h, l, fmt.Sprintf("leads in epoch %d", e))
+	j.holdsPromised(m, h, l, fmt.Sprintf("leads in epoch %d", e), e)
 	j.epochDurable(m, h, e)
 }
 
-// holdsPromised compares a log with what was promised since the last unclean election.
-func (j *judge) holdsPromised(m *machine, h *held, l *ledger, what string) {
+// holdsPromised compares a log with what was promised since the last unclean election,
+// up to the leader epoch e. Whoever hears of its election when the record has gone on
+// already leads nobody who follows a later leader: it may lack what that one promised.
+func (j *judge) holdsPromised(m *machine, h *held, l *ledger, what string, e types.LeaderEpoch) {
 	s := h.shadowLog
 	offsets := make([]types.Offset, 0, len(l.committed))
 	for o := range l.committed {
@@ -344,11 +349,11 @@ func (j *judge) holdsPromised(m *machine, h *held, l *ledger, what string) {
 	slices.Sort(offsets)
 	for _, o := range offsets {
 		w := l.committed[o]
-		if w.next <= s.start || j.keeps(l, s, w) {
+		if w.in > e || w.next <= s.start || j.keeps(l, s, w) {
 			continue
 		}
 		j.fail("AckedIsKept", "%s %s: %s with log [%d, %d) %v and lacks %s, %s at %v (in epoch %d)", m.name, h.part.Name(), what, s.start, s.end, s.history,
-			w.shadowBatch, w.how, w.promised.Round(time.Millisecond), w.epoch)
+			w.shadowBatch, w.how, w.promised.Round(time.Millisecond), w.in)
 		return
 	}
 }
@@ -390,19 +395,23 @@ func (j *judge) exposed(m *machine, h *held, v log.View) {
 	if !m.node.LeaseIsOver() {
 		for i := s.index(0); i < len(s.batches); i++ {
 			if b := &s.batches[i]; b.next <= v.HighWatermark {
-				j.promise(l, l.written[place{b.base, b.epoch}], "readable")
+				j.promise(l, l.written[place{b.base, b.epoch}], "readable", s.serving)
 			}
 		}
 	}
 	j.isrHolds(l, fmt.Sprintf("the high watermark of %s is %d", m.name, v.HighWatermark))
 }
 
-// promise takes note that a batch must be kept.
-func (j *judge) promise(l *ledger, w *writtenBatch, how string) {
-	if w == nil || l.committed[w.base] == w {
+// promise takes note that a batch must be kept: a leader of the epoch in has promised it.
+func (j *judge) promise(l *ledger, w *writtenBatch, how string, in types.LeaderEpoch) {
+	if w == nil {
 		return
 	}
-	w.promised, w.how = j.c.k.now, how
+	if l.committed[w.base] == w {
+		w.in = min(w.in, in)
+		return
+	}
+	w.promised, w.how, w.in = j.c.k.now, how, in
 	if old := l.committed[w.base]; old != nil && old.epoch != w.epoch {
 		j.fail("AckedIsKept", "partition %d: %s (%s at %v) and %s were both promised", l.id.Number, old.shadowBatch, old.how, old.promised, w.shadowBatch)
 		return
@@ -431,7 +440,7 @@ func (j *judge) acked(m *machine, id meta.PartitionID, base types.Offset, raw []
 		return
 	}
 	b := &h.batches[i]
-	j.promise(l, l.written[place{b.base, b.epoch}], "acknowledged")
+	j.promise(l, l.written[place{b.base, b.epoch}], "acknowledged", h.serving)
 	j.leased(m, "acknowledges a write")
 }
 
@@ -607,7 +616,7 @@ func (j *judge) final() {
 					return
 				}
 			}
-			j.holdsPromised(m, h, l, "is in sync at the end")
+			j.holdsPromised(m, h, l, "is in sync at the end", math.MaxInt32)
 			j.twice(m, h)
 		}
 	}

@@ -222,7 +222,7 @@ func (j *judge) started(m *machine) {
 	m.toldBack = true
 	switch {
 	case m.followedTo > m.bootedOn:
-		j.fail("MetadataWentBack", "%s serves on metadata that was put back to revision %d, and was at %d when it started; its folder had followed it to %d",
+		j.fail("MetadataWentBack", "%s serves on metadata that was put back to revision %d, and was at %d when it read it; its folder had followed it to %d",
 			m.name, j.c.restores.to, m.bootedOn, m.followedTo)
 	case m.followedTo > j.c.restores.to:
 		j.c.k.probe("restore: a node starts on other metadata that has come as far as what it knew")
@@ -233,8 +233,7 @@ func (j *judge) started(m *machine) {
 
 // noteFollowed reads how far a machine's folder has followed the metadata, before a start.
 func (m *machine) noteFollowed() {
-	m.toldBack, m.followedTo = false, 0
-	_, m.bootedOn, _ = m.c.store.Range(background, "none/")
+	m.toldBack, m.followedTo, m.bootedOn = false, 0, 0
 	raw, err := vfs.ReadFile(m.mem, logDir+"/metadata-revision-checkpoint", 256)
 	if err != nil {
 		return

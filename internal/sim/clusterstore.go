@@ -19,6 +19,8 @@ type storeLink struct {
 	p        *process
 	life     int
 	watchers []*watchLink
+	// registers: the process has begun to register, and so accepted the metadata that it read.
+	registers bool
 }
 
 var _ metastore.Store = (*storeLink)(nil)
@@ -66,6 +68,9 @@ func (s *storeLink) Range(ctx context.Context, prefix string) (kvs []metastore.K
 		a, b, e := st.Range(background, prefix)
 		return func() { kvs, rev, err = a, b, e }
 	})
+	if lost == nil && err == nil && !s.registers && prefix == meta.KeysOf("cluster").Root() {
+		s.m.bootedOn = rev
+	}
 	return kvs, rev, unavailable(err, lost)
 }
 
@@ -109,6 +114,7 @@ func (s *storeLink) noteRegistration(txn metastore.Txn) {
 
 // Grant implements metastore.Store.
 func (s *storeLink) Grant(ctx context.Context, ttl time.Duration) (id metastore.LeaseID, err error) {
+	s.registers = true
 	lost := s.call(ctx, "grant", func(st *mem.Store) func() {
 		a, e := st.Grant(background, ttl)
 		return func() { id, err = a, e }
