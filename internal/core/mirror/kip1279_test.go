@@ -54,6 +54,17 @@ func TestListAtStart(t *testing.T) {
 	f("below our own promotion", promoted, Mirrored{State: "STOPPED", LastEpoch: 7, LastOffset: 20}, 1, timeline.CutAt, 20)
 	f("past our own promotion", promoted, Mirrored{State: "STOPPED", LastEpoch: 8, LastOffset: 24}, 2, timeline.CutAt, 24)
 	f("none is known", alone, Mirrored{LastEpoch: -1, LastOffset: -1}, 0, timeline.CutEverything, 0)
+
+	rec, own, pol := onA(alone)
+	if list := listAtStart(&rec, pol, ofKIP(&Mirrored{LastEpoch: -1, LastOffset: -1}), own); !list.Equal(timeline.List{timeline.Root("B", testTopic)}) {
+		t.Errorf("without a last mirrored epoch the list is %v", list)
+	}
+	for at, m := range map[types.Offset]Mirrored{20: {LastEpoch: 5, LastOffset: -1}, 25: {LastEpoch: 9, LastOffset: -1}, 3: {LastEpoch: 9, LastOffset: 3}} {
+		last, _ := listAtStart(&rec, pol, ofKIP(&m), own).Last()
+		if last.FirstOffset != at || last.FirstEpoch != m.LastEpoch+1 || !last.IsTakenOver("B", testTopic) || last.IsTakenOver("C", testTopic) {
+			t.Errorf("%+v: entry %+v, want offset %d", m, last, at)
+		}
+	}
 }
 
 // TestNoLastMirroredEpochIsNoWipe: without one a written partition goes on only with a plan (R24).
@@ -104,6 +115,10 @@ func TestMirroredIsJudged(t *testing.T) {
 	mute.LeaderEpoch = types.NoLeaderEpoch
 	if got := Identify(at, pol, mute); got.Reason != SourceNotReady {
 		t.Errorf("no leader epoch: %+v", got)
+	}
+	mute.Mirrored = &Mirrored{LastEpoch: -1, LastOffset: -1} // a topic that isn't here is looked at without one
+	if got := Identify(at, pol, mute); got.Reason != "" {
+		t.Errorf("no leader epoch and nothing mirrored: %+v", got)
 	}
 
 	// A start has adopted (5, 20): that stands whatever is forgotten, and nothing else is believed.
