@@ -40,6 +40,11 @@ func (p *opening) recoverHistory() error {
 			return err
 		}
 	}
+	if why == "" {
+		if err := l.lowerHistory(&h); err != nil {
+			return err
+		}
+	}
 	if why != "" {
 		fresh, err := l.impliedHistory()
 		if err != nil {
@@ -150,6 +155,25 @@ func (l *Log) disproveHistory(h *epoch.History) (why string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// lowerHistory begins the first entry at the log start where that lies lower, in a
+// batch of the same epoch: the entry rose with a log start that a crash took back.
+// Left there, a follower that ends between the two in an older epoch would be told
+// that its log agrees (R5), in the middle of a batch.
+func (l *Log) lowerHistory(h *epoch.History) error {
+	e, ok := h.Earliest()
+	if !ok || e.Start <= l.marks.start {
+		return nil
+	}
+	first, ok, err := l.batchAt(l.marks.start)
+	if err != nil {
+		return err
+	}
+	if ok && first.PartitionLeaderEpoch == e.Epoch && first.BaseOffset < e.Start {
+		h.LowerFirst(l.marks.start)
+	}
+	return nil
 }
 
 // batchAt gives the batch that holds o, or the first one above.

@@ -169,6 +169,19 @@ func (h *History) Reconcile(logStart, logEnd types.Offset) (changed bool) {
 	return fromEnd || fromStart
 }
 
+// LowerFirst begins the first entry at o, if it begins above: the caller knows
+// that the record at o is of its epoch. A log start that rises moves the entry
+// with it, and a crash may bring the old log start back alone (R2).
+func (h *History) LowerFirst(o types.Offset) (changed bool) {
+	if o < 0 || len(h.entries) == 0 || h.entries[0].Start <= o {
+		return false
+	}
+	h.entries = slices.Clone(h.entries)
+	h.entries[0].Start = o
+	h.check()
+	return true
+}
+
 // Clear forgets everything.
 func (h *History) Clear() (changed bool) { return h.cutEntries(0) }
 

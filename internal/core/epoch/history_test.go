@@ -129,3 +129,20 @@ func FuzzParseCheckpoint(f *testing.F) {
 		}
 	})
 }
+
+// TestLowerFirst: only the first entry moves, only down, and no copy notices.
+func TestLowerFirst(t *testing.T) {
+	h := history(t, epoch.Entry{3, 10}, epoch.Entry{5, 20})
+	taken := h
+	for _, o := range []types.Offset{-1, 10, 11, 25} {
+		if h.LowerFirst(o) || h.String() != "[3@10 5@20]" {
+			t.Errorf("lowered to %d: %v", o, h.String())
+		}
+	}
+	if !h.LowerFirst(7) || h.String() != "[3@7 5@20]" || taken.String() != "[3@10 5@20]" {
+		t.Errorf("lowered to 7: %v, the copy taken before: %v", h.String(), taken.String())
+	}
+	if empty := history(t); empty.LowerFirst(0) {
+		t.Errorf("an empty history was lowered: %v", empty.String())
+	}
+}
