@@ -117,3 +117,23 @@ func TestAConsumerThatIsToldOfATruncation(t *testing.T) {
 	f(diverging, nil, 0, time.Second, false)
 	f(api.ReadResult{}, nil, 0, -1, false)
 }
+
+// A log whose start has risen to its end holds nothing that LogMatching could compare:
+// the records that were there may have been others. Behind records that are left, or
+// where the partition begins, a batch must lie as it was written.
+func TestAPathBeginsAtTheLogStart(t *testing.T) {
+	const sum, tail, wrote = 11, 7, 9
+	w := &writtenBatch{path: wrote}
+	f := func(s *shadowLog, base types.Offset, w *writtenBatch, want uint64) {
+		t.Helper()
+		if got := s.pathOf(&shadowBatch{base: base}, sum, w); got != want {
+			t.Errorf("path %d, want %d", got, want)
+		}
+	}
+	risen := &shadowLog{tail: 5, tailPath: tail}
+	f(risen, 5, w, wrote)
+	f(risen, 5, nil, mixed(tail, sum)) // who leads goes on behind what it had
+	f(&shadowLog{paths: []uint64{3}, tail: 5, tailPath: tail}, 5, w, mixed(3, sum))
+	f(&shadowLog{}, 0, w, mixed(1, sum))
+	f(&shadowLog{}, 8, nil, 0)
+}

@@ -241,7 +241,9 @@ func (s *shadowLog) forget(v log.View) {
 }
 
 // pathOf hashes everything up to a batch that comes next in the log, 0 if its
-// beginning isn't known. Below a log start that has risen it is taken from who wrote the batch.
+// beginning isn't known. Below a log start that has risen it is taken from who wrote the
+// batch: what the log start has passed, up to the log end perhaps, may have been other
+// records if the leader couldn't vouch for them (R28), and lies in no log any more.
 func (s *shadowLog) pathOf(b *shadowBatch, sum uint64, w *writtenBatch) uint64 {
 	below := uint64(0)
 	switch n := len(s.paths); {
@@ -249,7 +251,7 @@ func (s *shadowLog) pathOf(b *shadowBatch, sum uint64, w *writtenBatch) uint64 {
 		below = s.paths[n-1]
 	case b.base == 0:
 		below = 1
-	case s.tail == b.base:
+	case s.tail == b.base && w == nil:
 		below = s.tailPath
 	}
 	switch {
