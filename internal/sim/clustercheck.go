@@ -144,7 +144,12 @@ func (j *judge) look(m *machine, h *held) {
 			j.startMoved(m, h, v, start, end)
 		}
 		j.history(m, h, v)
-		if wasKnown && v.LogEnd > end && v.LogStart <= end {
+		switch {
+		case wasKnown && v.LogStart < start:
+			// The log began anew, at the base of the leader's first batch, and took batches
+			// in the same step: they came from there on, not at the end it had before.
+			j.epochBegins(m, h, v, v.LogStart)
+		case wasKnown && v.LogEnd > end && v.LogStart <= end:
 			j.epochBegins(m, h, v, end)
 		}
 		if v.LogEnd < end {

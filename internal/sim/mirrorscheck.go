@@ -236,7 +236,7 @@ func (s *siteJudge) acked(m *machine, id meta.PartitionID, base types.Offset, ra
 
 // reread takes over what a log holds now, and judges what came and what went.
 func (s *siteJudge) reread(m *machine, h *held, l *siteLog, v log.View) bool {
-	old, oldEnd, first := l.seq, l.end, !l.known
+	old, oldStart, oldEnd, first := l.seq, l.start, l.end, !l.known
 	whole := first || v.LogEnd < l.end || v.LogStart != l.start || len(l.seq) == 0 || s.a.w.o.Compacted
 	from := v.LogStart
 	if !whole {
@@ -266,7 +266,10 @@ func (s *siteJudge) reread(m *machine, h *held, l *siteLog, v log.View) bool {
 		}
 	}
 	l.known, l.start, l.end, l.history = true, v.LogStart, v.LogEnd, v.History
-	if !first && v.LogEnd > oldEnd && v.LogStart <= oldEnd {
+	switch {
+	case !first && v.LogStart < oldStart: // it began anew there, and took batches in the same step
+		l.grewAt, l.grewFrom = s.a.w.k.now, v.LogStart
+	case !first && v.LogEnd > oldEnd && v.LogStart <= oldEnd:
 		l.grewAt, l.grewFrom = s.a.w.k.now, oldEnd
 	}
 	for i := range fresh {
