@@ -208,12 +208,13 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 	if err := askable(s, c.Yes || c.DryRun); err != nil {
 		return err
 	}
+	// The order names the start that is looked at here: what is asked for later is no other's.
+	st, err := cl.Status(ctx, c.Name)
+	if err != nil {
+		return err
+	}
 	if c.DryRun || !c.Yes {
 		// What it would cost is said before it is asked for.
-		st, err := cl.Status(ctx, c.Name)
-		if err != nil {
-			return err
-		}
 		tellLoss(s, st, c.Topic)
 		if c.Consistent {
 			if err := c.preview(ctx, s, cl); err != nil || c.DryRun {
@@ -228,7 +229,7 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	begin := time.Now()
-	st, err := c.failOver(ctx, cl)
+	st, err = cl.FailoverOf(ctx, c.Name, console.FailoverRequest{Topics: c.Topic, Consistent: c.Consistent, Plan: c.Plan, StartID: st.StartID})
 	if err != nil {
 		return err
 	}
@@ -243,13 +244,6 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 	}
 	fmt.Fprintf(s.Err, "failed over in %s\n", time.Since(begin).Round(time.Millisecond))
 	return nil
-}
-
-func (c *mirrorFailoverCmd) failOver(ctx context.Context, cl *console.Client) (mirror.Status, error) {
-	if c.Consistent {
-		return cl.FailoverConsistent(ctx, c.Name, c.Topic, c.Plan)
-	}
-	return cl.Failover(ctx, c.Name, c.Topic)
 }
 
 // preview says what a consistent failover would leave behind.

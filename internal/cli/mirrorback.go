@@ -122,6 +122,11 @@ func (c *mirrorSwitchoverCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	req := mirror.SwitchoverRequest{TimeoutMs: types.Millis(c.Timeout.Milliseconds()), SettleMs: types.Millis(c.Settle.Milliseconds()), Reverse: c.Reverse, DryRun: c.DryRun}
+	start, err := startOf(ctx, cl, c.Name)
+	if err != nil {
+		return err
+	}
+	req.StartID = start
 	if !c.DryRun {
 		warning := fmt.Sprintf("This closes the source of mirror %s to writes, and makes its topics writable here once all of it is copied. Ctrl-C before that takes it back.", c.Name)
 		if err := confirm(s, c.Yes, warning, c.Name); err != nil {
@@ -141,6 +146,12 @@ func (c *mirrorSwitchoverCmd) Run(ctx context.Context, s Streams) error {
 	return c.print(s.Out, st, func() table { return promotionTable(st) })
 }
 
+// startOf is the mirror's present start, which an order names: it is for no later one.
+func startOf(ctx context.Context, cl *console.Client, name string) (string, error) {
+	st, err := cl.Status(ctx, name)
+	return st.StartID, err
+}
+
 // onTopics is a verb that says in words what it did.
 type onTopics struct {
 	named
@@ -154,12 +165,18 @@ func (c onTopics) run(ctx context.Context, s Streams, verb, warning string) erro
 	if err != nil {
 		return err
 	}
+	req := console.TopicsRequest{Topics: c.Topic, DryRun: c.DryRun}
+	if verb == "abandon" {
+		if req.StartID, err = startOf(ctx, cl, c.Name); err != nil {
+			return err
+		}
+	}
 	if !c.DryRun {
 		if err := confirm(s, c.Yes, warning, c.Name); err != nil {
 			return err
 		}
 	}
-	words, err := cl.OnTopics(ctx, c.Name, verb, console.TopicsRequest{Topics: c.Topic, DryRun: c.DryRun})
+	words, err := cl.OnTopics(ctx, c.Name, verb, req)
 	return printWords(s, c.DryRun, words, err)
 }
 

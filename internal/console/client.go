@@ -109,15 +109,14 @@ func (c *Client) Verb(ctx context.Context, name, verb string) (st mirror.Status,
 	return st, err
 }
 
-// Failover promotes the topics' partitions, or all.
-func (c *Client) Failover(ctx context.Context, name string, topics []string) (st mirror.Status, err error) {
-	err = c.call(ctx, http.MethodPost, mirrorPath(name, "/failover"), FailoverRequest{Topics: topics}, &st)
-	return st, err
+// Failover promotes the topics' partitions, or all, of the present start.
+func (c *Client) Failover(ctx context.Context, name string, topics []string) (mirror.Status, error) {
+	return c.FailoverOf(ctx, name, FailoverRequest{Topics: topics})
 }
 
-// FailoverConsistent promotes at a cut at which no transaction is half mirrored.
-func (c *Client) FailoverConsistent(ctx context.Context, name string, topics []string, plan string) (st mirror.Status, err error) {
-	err = c.call(ctx, http.MethodPost, mirrorPath(name, "/failover"), FailoverRequest{Topics: topics, Consistent: true, Plan: plan}, &st)
+// FailoverOf carries out a failover.
+func (c *Client) FailoverOf(ctx context.Context, name string, r FailoverRequest) (st mirror.Status, err error) {
+	err = c.call(ctx, http.MethodPost, mirrorPath(name, "/failover"), r, &st)
 	return st, err
 }
 

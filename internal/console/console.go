@@ -56,8 +56,8 @@ type Mirrors interface {
 	Start(ctx context.Context, name string) error
 	Pause(ctx context.Context, name string) error
 	Resume(ctx context.Context, name string) error
-	// Failover promotes the partitions of the topics, or of all when topics is empty.
-	Failover(ctx context.Context, name string, topics []string) (mirror.Status, error)
+	// FailoverOf promotes the partitions of the order's topics, or of all when it names none.
+	FailoverOf(ctx context.Context, name string, order mirror.FailoverOrder) (mirror.Status, error)
 	Status(ctx context.Context, name string) (mirror.Status, error)
 	Describe(ctx context.Context, name string) (mirror.Description, error)
 	List(ctx context.Context) ([]mirror.Status, error)
@@ -173,8 +173,8 @@ func (s *Server) routes() []route {
 		{"POST", "/api/v1/mirrors/{name}/preview", s.mirrorPreview},
 		{"POST", "/api/v1/mirrors/{name}/failback", s.mirrorFailback},
 		{"POST", "/api/v1/mirrors/{name}/switchover", s.mirrorSwitchover},
-		{"POST", "/api/v1/mirrors/{name}/abandon", s.words("abandon", Mirrors.Abandon)},
-		{"POST", "/api/v1/mirrors/{name}/accept-gap", s.words("accept-gap", Mirrors.AcceptGap)},
+		{"POST", "/api/v1/mirrors/{name}/abandon", s.words("abandon", abandon)},
+		{"POST", "/api/v1/mirrors/{name}/accept-gap", s.words("accept-gap", acceptGap)},
 		{"POST", "/api/v1/fences/reopen", s.words("reopen", reopen)},
 		{"POST", "/api/v1/mirrors/{name}/verify", s.mirrorVerify},
 		{"GET", "/api/v1/openapi.json", s.openapi},

@@ -176,7 +176,7 @@ func (f *fakeMirrors) Switchover(_ context.Context, name string, _ mirror.Switch
 	return mirror.Status{Mirror: name, Partitions: []mirror.PartitionStatus{}}, f.note("switchover", name)
 }
 
-func (f *fakeMirrors) Abandon(_ context.Context, name string, _ []string) ([]string, error) {
+func (f *fakeMirrors) AbandonOf(_ context.Context, name string, _ []string, _ string) ([]string, error) {
 	return []string{"t-0: abandoned"}, f.note("abandon", name)
 }
 
@@ -207,12 +207,15 @@ func (f *fakeMirrors) Reopen(_ context.Context, topics []string) ([]string, erro
 	return topics, f.note("reopen", "m")
 }
 
-func (f *fakeMirrors) Failover(_ context.Context, name string, topics []string) (mirror.Status, error) {
-	return mirror.Status{Mirror: name, State: "STOPPED"}, f.note("failover "+strings.Join(topics, "+"), name)
-}
-
-func (f *fakeMirrors) FailoverConsistent(_ context.Context, name string, topics []string, plan string) (mirror.Status, error) {
-	return mirror.Status{Mirror: name, State: "STOPPED"}, f.note("failover at a cut "+plan+" "+strings.Join(topics, "+"), name)
+func (f *fakeMirrors) FailoverOf(_ context.Context, name string, o mirror.FailoverOrder) (mirror.Status, error) {
+	how := "failover "
+	if o.Consistent {
+		how = "failover at a cut " + o.Plan + " "
+	}
+	if o.StartID != "" {
+		how += "of " + o.StartID + " "
+	}
+	return mirror.Status{Mirror: name, State: "STOPPED"}, f.note(how+strings.Join(o.Topics, "+"), name)
 }
 
 func (f *fakeMirrors) Status(_ context.Context, name string) (mirror.Status, error) {
@@ -371,10 +374,13 @@ func TestClientSpeaksTheAPI(t *testing.T) {
 	if _, err := c.Failover(ctx, "m", []string{"a"}); err != nil {
 		t.Error(err)
 	}
+	if _, err := c.FailoverOf(ctx, "m", FailoverRequest{Topics: []string{"b"}, StartID: "s7"}); err != nil {
+		t.Error(err)
+	}
 	if err := c.Delete(ctx, "m"); err != nil {
 		t.Error(err)
 	}
-	if got := strings.Join(n.mirrors.asked, ", "); got != "verify m, verify x, resume m, status m, failover a m, delete m" {
+	if got := strings.Join(n.mirrors.asked, ", "); got != "verify m, verify x, resume m, status m, failover a m, failover of s7 b m, delete m" {
 		t.Errorf("asked %s", got)
 	}
 	var out strings.Builder

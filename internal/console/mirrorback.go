@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"tidemark/internal/broker/mirror"
@@ -12,9 +13,9 @@ type Changes interface {
 	// Preview plays a failback and changes nothing.
 	Preview(ctx context.Context, name string, r mirror.PreviewRequest) (mirror.Preview, error)
 	Failback(ctx context.Context, name string, r mirror.FailbackRequest) (mirror.Preview, error)
-	FailoverConsistent(ctx context.Context, name string, topics []string, plan string) (mirror.Status, error)
 	Switchover(ctx context.Context, name string, r mirror.SwitchoverRequest) (mirror.Status, error)
-	Abandon(ctx context.Context, name string, topics []string) ([]string, error)
+	// AbandonOf takes a start back, the present one if start is empty.
+	AbandonOf(ctx context.Context, name string, topics []string, start string) ([]string, error)
 	AcceptGap(ctx context.Context, name string, topics []string) ([]string, error)
 	Reopen(ctx context.Context, topics []string) ([]string, error)
 	Drills
@@ -30,6 +31,8 @@ type TopicsRequest struct {
 	Topics []string `json:"topics,omitempty"`
 	// DryRun: only say what would be done.
 	DryRun bool `json:"dryRun,omitempty"`
+	// StartID names the mirror's start that an abandon takes back; empty: the present one.
+	StartID string `json:"startId,omitempty"`
 }
 
 func (s *Server) mirrorPreview(w http.ResponseWriter, r *http.Request) error {
@@ -71,7 +74,7 @@ func (s *Server) mirrorSwitchover(w http.ResponseWriter, r *http.Request) error 
 }
 
 // words answers a verb on topics with what it did.
-func (s *Server) words(verb string, do func(m Mirrors, ctx context.Context, name string, topics []string) ([]string, error)) func(http.ResponseWriter, *http.Request) error {
+func (s *Server) words(verb string, do func(m Mirrors, ctx context.Context, name string, req TopicsRequest) ([]string, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var req TopicsRequest
 		if err := readJSON(r, &req); err != nil {
@@ -83,7 +86,7 @@ func (s *Server) words(verb string, do func(m Mirrors, ctx context.Context, name
 		if req.DryRun {
 			words, err = mirrors.Would(ctx, name, verb, req.Topics)
 		} else {
-			words, err = do(mirrors, ctx, name, req.Topics)
+			words, err = do(mirrors, ctx, name, req)
 		}
 		if err != nil {
 			return err
@@ -95,8 +98,30 @@ func (s *Server) words(verb string, do func(m Mirrors, ctx context.Context, name
 	}
 }
 
-func reopen(m Mirrors, ctx context.Context, _ string, topics []string) ([]string, error) {
-	return m.Reopen(ctx, topics)
+func abandon(m Mirrors, ctx context.Context, name string, req TopicsRequest) ([]string, error) {
+	return m.AbandonOf(ctx, name, req.Topics, req.StartID)
+}
+
+func acceptGap(m Mirrors, ctx context.Context, name string, req TopicsRequest) ([]string, error) {
+	if err := startless(req); err != nil {
+		return nil, err
+	}
+	return m.AcceptGap(ctx, name, req.Topics)
+}
+
+func reopen(m Mirrors, ctx context.Context, _ string, req TopicsRequest) ([]string, error) {
+	if err := startless(req); err != nil {
+		return nil, err
+	}
+	return m.Reopen(ctx, req.Topics)
+}
+
+// startless refuses a start where none is compared: it would promise too much.
+func startless(req TopicsRequest) error {
+	if req.StartID != "" {
+		return fmt.Errorf("%w: startId belongs to an abandon, not to this verb", errInput)
+	}
+	return nil
 }
 
 // Preview plays a failback.

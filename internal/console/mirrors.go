@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"tidemark/internal/broker/mirror"
@@ -105,6 +104,9 @@ type FailoverRequest struct {
 	// if given, must be that of the preview.
 	Consistent bool   `json:"consistent,omitempty"`
 	Plan       string `json:"plan,omitempty"`
+	// StartID names the mirror's start that is ended, as its status tells it; empty:
+	// the present one. With it, what is sent twice is one order.
+	StartID string `json:"startId,omitempty"`
 }
 
 func (s *Server) mirrorFailover(w http.ResponseWriter, r *http.Request) error {
@@ -113,17 +115,9 @@ func (s *Server) mirrorFailover(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// The operator's decision stands once it has been sent: it doesn't end with the connection.
-	ctx, name, mirrors := context.WithoutCancel(r.Context()), r.PathValue("name"), s.node.Mirrors()
-	var st mirror.Status
-	var err error
-	switch {
-	case req.Consistent:
-		st, err = mirrors.FailoverConsistent(ctx, name, req.Topics, req.Plan)
-	case req.Plan != "":
-		err = fmt.Errorf("a plan belongs to a consistent failover: %w", mirror.ErrSpec)
-	default:
-		st, err = mirrors.Failover(ctx, name, req.Topics)
-	}
+	st, err := s.node.Mirrors().FailoverOf(context.WithoutCancel(r.Context()), r.PathValue("name"), mirror.FailoverOrder{
+		Topics: req.Topics, StartID: req.StartID, Consistent: req.Consistent, Plan: req.Plan,
+	})
 	if err != nil {
 		return err
 	}

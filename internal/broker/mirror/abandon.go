@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"tidemark/internal/batch"
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/timeline"
@@ -19,10 +18,15 @@ import (
 // accepted nothing of the new source yet (DESIGN §6.4): the list before the start with an own
 // entry, writable. Leaders that have made their first cut read the tail back from their vault first.
 func (m *Mirrors) Abandon(ctx context.Context, name string, topics []string) ([]string, error) {
-	if _, ok := m.o.Node.Image().Mirror(name); !ok {
-		return nil, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
+	return m.AbandonOf(ctx, name, topics, "")
+}
+
+// AbandonOf is Abandon of one start of the mirror, as its status tells it.
+func (m *Mirrors) AbandonOf(ctx context.Context, name string, topics []string, start string) ([]string, error) {
+	if err := m.presentStart(name, start); err != nil {
+		return nil, err
 	}
-	list, err := m.everywhere(ctx, partAbandon, part{Mirror: name, Topics: topics}, peerPatience)
+	list, err := m.everywhere(ctx, partAbandon, part{Mirror: name, Topics: topics, StartID: start}, peerPatience)
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: %w; the same command again goes on", name, err)
 	}
@@ -35,6 +39,8 @@ func (m *Mirrors) Abandon(ctx context.Context, name string, topics []string) ([]
 		}
 	}
 	switch {
+	case len(list) == 0 && m.isAbandoned(name, start, topics):
+		return []string{fmt.Sprintf("start %s was abandoned already; nothing was changed", start)}, nil
 	case len(list) == 0:
 		return nil, fmt.Errorf("mirror %s: no start is under way: %w", name, ErrState)
 	case len(refused) > 0:
@@ -42,6 +48,9 @@ func (m *Mirrors) Abandon(ctx context.Context, name string, topics []string) ([]
 	case len(topics) == 0:
 		// Nothing is to be started again behind the operator's back.
 		err = m.update(ctx, name, func(rec *meta.MirrorRecord) error {
+			if err := isPresent(rec, start); err != nil {
+				return err
+			}
 			rec.Want = meta.WantStopped
 			return nil
 		})
@@ -58,7 +67,7 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 		changes := make([]*awaited, len(list))
 		err := m.inParallel(ctx, list, func(i int, l led) {
 			if try == 1 || out[i].Reason == core.StaleRequest { // a proposal of its copier came first
-				out[i], changes[i] = m.abandonOne(ctx, r, l)
+				out[i], changes[i] = m.abandonOne(ctx, r, l, p.StartID)
 			}
 		})
 		if err == nil {
@@ -76,7 +85,8 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 	return out, nil
 }
 
-func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led) (outcome, *awaited) {
+// abandonOne takes back what start began; empty: whichever it is.
+func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, start string) (outcome, *awaited) {
 	fail := func(err error) (outcome, *awaited) { return refusedOutcome(l.tp, err), nil }
 	step := core.DefaultPromotionStep
 	if r != nil {
@@ -89,6 +99,9 @@ func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led) (outcome, *awai
 	own, rec, rev, err := snapshot(ctx, l.part)
 	if err != nil {
 		return fail(err)
+	}
+	if start != "" && rec.Mirror != nil && rec.Mirror.StartID != start {
+		return fail(&core.Refusal{Reason: core.StaleRequest, Detail: fmt.Sprintf("the order takes start %s back, the partition follows %s", start, rec.Mirror.StartID)})
 	}
 	if rec.Mirror != nil && rec.Mirror.State == meta.MirrorStarting {
 		next, err := core.GoBack(rec, core.Refusal{Reason: core.StaleRequest, Detail: "the operator took the start back"})
@@ -104,10 +117,14 @@ func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led) (outcome, *awai
 	if err != nil {
 		return fail(err)
 	}
+	follows := rec.Mirror.StartID
 	if own, rec, rev, err = snapshot(ctx, l.part); err != nil {
 		return fail(err)
 	}
-	next, err := core.Abandon(rec, core.AbandonRequest{TimelineID: ids.Fresh(), Step: int32(step), Own: &own})
+	if rec.Mirror == nil || rec.Mirror.StartID != follows {
+		return fail(&core.Refusal{Reason: core.StaleRequest, Detail: "the partition was started anew meanwhile"})
+	}
+	next, err := core.Abandon(rec, core.AbandonRequest{TimelineID: m.o.IDs.Fresh(), Step: int32(step), Own: &own})
 	if err != nil {
 		return fail(err)
 	}

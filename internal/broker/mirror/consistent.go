@@ -45,9 +45,15 @@ func (m *Mirrors) PreviewConsistent(ctx context.Context, name string, topics []s
 // FailoverConsistent is Failover at a consistent cut. A plan that is quoted must
 // be the preview's; an empty one takes what is found now.
 func (m *Mirrors) FailoverConsistent(ctx context.Context, name string, topics []string, plan string) (Status, error) {
-	if err := m.mayFailOver(name, topics); err != nil {
+	return m.FailoverOf(ctx, name, FailoverOrder{Topics: topics, Consistent: true, Plan: plan})
+}
+
+func (m *Mirrors) failoverConsistent(ctx context.Context, name string, order FailoverOrder) (Status, error) {
+	topics, plan := order.Topics, order.Plan
+	if err := m.mayFailOver(name, order); err != nil {
 		return Status{}, err
 	}
+	start := m.startOf(name)
 	if level := m.o.Node.Image().FeatureLevel(meta.FeatureMetadata); level < meta.LevelCuts {
 		return Status{}, fmt.Errorf("a consistent failover needs %s %d, the cluster is at %d: tidemark cluster upgrade, or fail over without --consistent: %w",
 			meta.FeatureMetadata, meta.LevelCuts, level, ErrState)
@@ -60,12 +66,12 @@ func (m *Mirrors) FailoverConsistent(ctx context.Context, name string, topics []
 		if plan != "" && plan != c.id {
 			return Status{}, fmt.Errorf("%s: plan %s no longer holds, now it is %s; look at the preview again: %w", core.PlanStale, plan, c.id, ErrPlan)
 		}
-		if err := m.writeCut(ctx, name, topics, c); err != nil {
+		if err := m.writeCut(ctx, name, topics, start, c); err != nil {
 			return Status{}, err
 		}
 		plan = c.id
 	}
-	return m.failover(ctx, name, topics, m.startOf(name), plan)
+	return m.failover(ctx, name, topics, start, plan)
 }
 
 // findCut asks all leaders twice: when the source was seen complete, then for the transactions since.
@@ -167,7 +173,7 @@ func lookBack(facts []core.TxnFacts) types.Millis {
 }
 
 // writeCut puts the cut into the mirror's record, with the order to fail over if it is for the whole mirror.
-func (m *Mirrors) writeCut(ctx context.Context, name string, topics []string, c *consistent) error {
+func (m *Mirrors) writeCut(ctx context.Context, name string, topics []string, start string, c *consistent) error {
 	image := m.o.Node.Image()
 	cut := &meta.ConsistentCut{ID: c.id, At: m.o.Node.Now(), Offsets: map[string][]types.Offset{}}
 	for i := range c.facts {
@@ -185,6 +191,9 @@ func (m *Mirrors) writeCut(ctx context.Context, name string, topics []string, c 
 		}
 	}
 	return m.update(ctx, name, func(rec *meta.MirrorRecord) error {
+		if err := isPresent(rec, start); err != nil {
+			return err // the cut was found in that start
+		}
 		cut.StartID, rec.Cut = rec.StartID, cut
 		if len(topics) == 0 {
 			rec.Want = meta.WantStopped

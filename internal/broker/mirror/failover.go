@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -21,28 +20,11 @@ import (
 // named, writable here (R23). It asks the source nothing. The same call again
 // finishes what an earlier one could not, and changes nothing else.
 func (m *Mirrors) Failover(ctx context.Context, name string, topics []string) (Status, error) {
-	if err := m.mayFailOver(name, topics); err != nil {
-		return Status{}, err
-	}
-	start := m.startOf(name)
-	if e, _ := m.o.Node.Image().Mirror(name); len(topics) == 0 || e != nil && e.Record.Cut != nil {
-		err := m.update(ctx, name, func(rec *meta.MirrorRecord) error {
-			start = rec.StartID
-			rec.Cut = nil // of a consistent failover that could not be finished: this one takes what is there
-			if len(topics) == 0 {
-				rec.Want = meta.WantStopped
-			}
-			return nil
-		})
-		if err != nil {
-			return Status{}, err
-		}
-	}
-	return m.failover(ctx, name, topics, start, "")
+	return m.FailoverOf(ctx, name, FailoverOrder{Topics: topics})
 }
 
 // mayFailOver refuses a failover of what is no mirror at work.
-func (m *Mirrors) mayFailOver(name string, topics []string) error {
+func (m *Mirrors) mayFailOver(name string, order FailoverOrder) error {
 	image := m.o.Node.Image()
 	e, ok := image.Mirror(name)
 	switch {
@@ -51,7 +33,10 @@ func (m *Mirrors) mayFailOver(name string, topics []string) error {
 	case e.Record.Want == meta.WantCreated:
 		return fmt.Errorf("mirror %s was never started: %w; there is nothing to fail over", name, ErrState)
 	}
-	for _, t := range topics {
+	if err := isPresent(e.Record, order.StartID); err != nil {
+		return err
+	}
+	for _, t := range order.Topics {
 		if !isMirrored(image, name, t) {
 			return fmt.Errorf("mirror %s does not mirror a topic %s: %w", name, t, ErrSpec)
 		}
@@ -345,7 +330,7 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 	}
 	var out *awaited
 	err := p.part.Do(ctx, func(o Owned) error {
-		req := core.PromoteRequest{TimelineID: ids.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now(), At: r.cutFor(o, p.id)}
+		req := core.PromoteRequest{TimelineID: r.m.o.IDs.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now(), At: r.cutFor(o, p.id)}
 		done, rev, err := c.promote(o, req)
 		if err != nil || done.Outcome == core.AlreadyPromoted {
 			return err

@@ -44,7 +44,7 @@ func (m *Mirrors) statuses(image *meta.Image, mirrors []*meta.Mirror) []Status {
 	out := make([]Status, len(mirrors))
 	place := make(map[string]int, len(mirrors))
 	for i, e := range mirrors {
-		out[i] = Status{Mirror: e.ID, SourceClusterID: e.Record.SourceClusterID, Partitions: []PartitionStatus{}}
+		out[i] = Status{Mirror: e.ID, SourceClusterID: e.Record.SourceClusterID, StartID: e.Record.StartID, Partitions: []PartitionStatus{}}
 		place[e.ID] = i
 	}
 	for t := range image.TopicsByName() {

@@ -31,7 +31,10 @@ type Status struct {
 	// been reached since the start), RUNNING, PAUSED, STOPPING, STOPPED or FAILED.
 	State string `json:"state"`
 	// Reason is the sentence that an operator needs where State asks for one.
-	Reason     string            `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// StartID names the mirror's present start, empty before the first one. An order to
+	// change sides quotes it, so that sent twice it is one order.
+	StartID    string            `json:"startId,omitempty"`
 	Partitions []PartitionStatus `json:"partitions"`
 	// Message says in words what a failover may have left behind, line by line; empty otherwise.
 	Message []string `json:"message,omitempty"`

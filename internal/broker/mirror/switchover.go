@@ -27,6 +27,8 @@ type SwitchoverRequest struct {
 	Reverse bool `json:"reverse,omitempty"`
 	// DryRun says what would be waited for and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
+	// StartID names the mirror's start that is ended, as its status tells it; empty: the present one.
+	StartID string `json:"startId,omitempty"`
 }
 
 const (
@@ -70,6 +72,12 @@ type fenced struct {
 // A source that is no Tidemark can't be fenced from here: its writers are the
 // operator's to stop, and its ends must stand still for a while. What it takes afterwards is told.
 func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverRequest) (Status, error) {
+	if err := m.presentStart(name, r.StartID); err != nil {
+		return Status{}, err
+	}
+	if st, done, err := m.switchedAlready(ctx, name, r); done {
+		return st, err
+	}
 	s, err := m.newSwitch(ctx, name, r)
 	if err != nil {
 		return Status{}, err
@@ -87,7 +95,7 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 		s.reopen()
 		return Status{}, fmt.Errorf("mirror %s: the switchover went back: %w; the source is written as before, and the mirror runs on", name, err)
 	}
-	st, err := m.Failover(ctx, name, nil)
+	st, err := m.FailoverOf(ctx, name, FailoverOrder{StartID: s.start})
 	if err != nil {
 		return st, err
 	}
@@ -141,6 +149,9 @@ func (m *Mirrors) newSwitch(ctx context.Context, name string, r SwitchoverReques
 		s.settle = switchSettle
 	}
 	s.start = s.r.record.Load().StartID
+	if err := isPresent(s.r.record.Load(), r.StartID); err != nil {
+		return nil, err
+	}
 	return s, s.find(ctx)
 }
 

@@ -105,6 +105,9 @@ func Abandonable(rec *meta.PartitionRecord) error {
 	return nil
 }
 
+// Abandoned is the reason of a partition whose start was taken back.
+const Abandoned = "abandoned"
+
 // Abandon takes a started failback back before its first accepted fetch (DESIGN
 // §6.4): one transaction with the list before the adoption and an own entry at the log
 // end. It writes no promotion record. A leader that has made its first cut reads
@@ -136,7 +139,7 @@ func Abandon(rec *meta.PartitionRecord, r AbandonRequest) (meta.PartitionRecord,
 	}
 	out.OwnTimelines = append(out.OwnTimelines, r.TimelineID)
 	out.LeaderEpoch, out.Writable = epoch, true
-	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, "abandoned"
+	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, Abandoned
 	forgetStart(out.Mirror)
 	checkChange(rec, &out)
 	return out, nil
