@@ -53,7 +53,9 @@ func (m *Mirrors) statuses(image *meta.Image, mirrors []*meta.Mirror) []Status {
 				continue
 			}
 			if i, ok := place[p.Record.Mirror.Name]; ok {
-				out[i].Partitions = append(out[i].Partitions, m.partitionStatus(t.Record.Name, p))
+				st := m.partitionStatus(t.Record.Name, p)
+				describeLeaderless(image, p, m.o.Node.Me(), &st)
+				out[i].Partitions = append(out[i].Partitions, st)
 			}
 		}
 	}
