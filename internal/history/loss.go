@@ -24,12 +24,32 @@ func (h *History) checkWindows() []Finding {
 
 // window is what happened between two losses, the first of them at from. What was
 // acknowledged outside it may be there or not. A record that was under way when
-// the log lost what it knew of its producer may be written twice, or after later ones.
+// the log lost what it knew of its producer may be written twice, or after later ones;
+// and its acknowledgement may have come from before the loss to a slow client, so that
+// only a reader inside the window shows that it was there after it.
 func (h *History) window(from int64, inside func(int64) bool, last bool) *History {
 	w := &History{Txns: h.Txns, Starts: h.Starts, Final: h.Final && last}
+	type written struct {
+		tp     types.TopicPartition
+		offset types.Offset
+		value  string
+	}
+	underWay := map[written]bool{} // straddles the loss; true: read after it
+	for _, s := range h.Sends {
+		if s.Began <= from && s.Outcome == Acked && inside(s.At) {
+			underWay[written{s.Partition, s.Offset, s.Value}] = false
+		}
+	}
+	for _, p := range h.Polls {
+		at := written{p.Partition, p.Offset, p.Value}
+		if _, ok := underWay[at]; ok && inside(p.At) {
+			underWay[at] = true
+		}
+	}
 	for _, s := range h.Sends {
 		s.straddles = s.Began <= from
-		if s.Outcome == Acked && !inside(s.At) {
+		read := !s.straddles || underWay[written{s.Partition, s.Offset, s.Value}]
+		if s.Outcome == Acked && (!inside(s.At) || !read) {
 			s.Outcome, s.Offset = Unknown, types.NoOffset
 		}
 		w.Sends = append(w.Sends, s)
@@ -67,7 +87,7 @@ func (h *History) checkWindow(first, last bool) []Finding {
 }
 
 // holes: of what was acknowledged before a loss, and after the one before, only the
-// end of a log may be missing after it.
+// end of a log may be missing after it. What straddled the one before may belong to either side of it.
 func (h *History) holes() []Finding {
 	if !h.Final {
 		return nil
@@ -83,7 +103,7 @@ func (h *History) holes() []Finding {
 	from := int64(-1)
 	for _, loss := range h.Losses {
 		kept := map[types.TopicPartition]Send{} // the highest that is still there
-		isOld := func(s Send) bool { return s.Outcome == Acked && !s.Weak && s.At > from && s.At <= loss.At }
+		isOld := func(s Send) bool { return s.Outcome == Acked && !s.Weak && s.Began > from && s.At <= loss.At }
 		for _, s := range h.Sends {
 			if top, ok := kept[s.Partition]; isOld(s) && read[s.Value] && (!ok || s.Offset > top.Offset) {
 				kept[s.Partition] = s

@@ -51,11 +51,20 @@ func TestLoss(t *testing.T) {
 	straddling := fresh("x", 1)
 	straddling.Began = 9
 	demand(t, "under way during the loss, and twice after it", History{Sends: append(old(), straddling), Polls: join(seen, final("0a", "1x", "2x")), Losses: loss, Final: true})
+	slow := Send{Producer: "p", Partition: p0, Value: "x", Outcome: Acked, Offset: 3, Began: 8, At: 15}
+	demand(t, "acknowledged before the loss to a client that noticed after it", History{Sends: append(old(), slow, fresh("y", 3)),
+		Polls: join(seen, polledAt(9, polls("c", 1, "3x")...), final("0a", "1b", "2c", "3y")), Losses: loss, Final: true})
+	later := fresh("z", 4)
+	later.At = 17
+	demand(t, "the same below what was sent after the loss", History{Sends: append(old(), slow, later),
+		Polls: final("0a", "1b", "2c", "4z"), Losses: []Loss{{At: 10}, {At: 19}}, Final: true})
+	demand(t, "under way during the loss, read after it and gone", History{Sends: append(old(), slow, fresh("y", 3)),
+		Polls: join(seen, polledAt(16, polls("c", 1, "3x")...), final("0a", "1b", "2c", "3y")), Losses: loss, Final: true}, InconsistentOffset)
 	demand(t, "sent after the loss, and twice", History{Sends: append(old(), fresh("x", 1)), Polls: join(seen, final("0a", "1x", "2x")), Losses: loss, Final: true}, Duplicate)
 	demand(t, "without a loss it is a breach", History{Sends: old(), Polls: join(seen[:1], final("0a")), Final: true}, Unseen, Unseen)
 	demand(t, "a hole", History{Sends: old(), Polls: join(seen, final("0a", "2c")), Losses: loss, Final: true}, HoleAfterLoss)
 	demand(t, "a hole that retention made", History{Sends: old(), Polls: join(seen, final("2c")), Losses: loss, Starts: []Start{{p0, 2}}, Final: true})
-	later := fresh("z", 2)
+	later = fresh("z", 2)
 	later.Began, later.At = 24, 25
 	demand(t, "what came after one loss survives the next", History{Sends: append(old(), fresh("x", 1), later), Polls: join(seen, polledAt(30, polls("final", 1, "0a", "1x", "2z")...)),
 		Losses: []Loss{{At: 10}, {At: 20}}, Final: true})
