@@ -52,16 +52,18 @@ func Nearest(sameRack []Reader, o types.Offset) (best Reader, ok bool) {
 	return best, ok
 }
 
-// LowWatermark is the smallest log start in the committed ISR, of which own is
-// the leader's: below it no in-sync replica holds a record (KIP-107). It is
+// LowWatermark is the smallest log start among the committed ISR and pending
+// additions, of which own is the leader's: below it no in-sync replica holds a
+// record (KIP-107). An addition counts at once, as for the high watermark: it may
+// be in force, and the next leader, before this one hears of it (R14, R8). It is
 // NoOffset as long as a member has not said its own in this leader epoch.
 func (l *Leader) LowWatermark(own types.Offset) types.Offset {
 	low := own
-	for _, m := range l.isr {
-		if m.ID == l.local {
+	for _, id := range l.MaximalISR() {
+		if id == l.local {
 			continue
 		}
-		p := l.followers[m.ID]
+		p := l.followers[id]
 		if p == nil || p.provedIn != l.epoch {
 			return types.NoOffset
 		}
