@@ -18,10 +18,15 @@ type logStarts struct {
 	legal types.Offset
 	// asked is the highest offset that an operator asked to delete up to; -1: none, marks up to the high watermark.
 	asked types.Offset
-	// deleted is the highest that was answered as done on every in-sync replica (KIP-107), and when.
-	deleted   types.Offset
-	deletedAt time.Duration
-	deletedBy []types.BrokerID // who was in sync then
+	// deleted are the deletions that were answered as done on every in-sync replica (KIP-107).
+	deleted []deletion
+}
+
+// deletion is an answer to DeleteRecords: below low nothing was left, when it came, on who was in sync.
+type deletion struct {
+	low types.Offset
+	at  time.Duration
+	by  []types.BrokerID
 }
 
 // startMoved judges a log start that isn't where it was (LogStartLegal): it rises, up to the
@@ -57,10 +62,14 @@ func (j *judge) startMoved(m *machine, h *held, v log.View, start, end types.Off
 // staysDeleted demands of a new leader that what was deleted everywhere is gone
 // (DeletedIsGone), if it was in sync when that was said. A process that ended since
 // may have lost it: a deletion is as durable as the next checkpoint of the log
-// starts (Kafka parity).
+// starts (Kafka parity). Each answer is judged by its own moment: one that comes
+// after an unclean election, and promises less, doesn't renew what that one took.
 func (j *judge) staysDeleted(m *machine, h *held, l *ledger) {
-	if h.start < l.starts.deleted && slices.Contains(l.starts.deletedBy, m.id) && m.bootedAt <= l.starts.deletedAt && l.unclean < l.starts.deletedAt {
-		j.fail("DeletedIsGone", "%s %s: leads with log start %d; records below %d were deleted on every in-sync replica", m.name, h.part.Name(), h.start, l.starts.deleted)
+	for _, d := range l.starts.deleted {
+		if h.start < d.low && slices.Contains(d.by, m.id) && m.bootedAt <= d.at && l.unclean < d.at {
+			j.fail("DeletedIsGone", "%s %s: leads with log start %d; records below %d were deleted on every in-sync replica", m.name, h.part.Name(), h.start, d.low)
+			return
+		}
 	}
 }
 
@@ -94,9 +103,8 @@ func (c *cluster) deleteRecords(d dice) string {
 			defer cancel()
 			var low types.Offset
 			if low, err = part.DeleteRecords(ctx, before); err == nil {
-				l.starts.deleted, l.starts.deletedAt = max(l.starts.deleted, low), c.k.now
 				if l.record != nil {
-					l.starts.deletedBy = l.record.ISRIDs()
+					l.starts.deleted = append(l.starts.deleted, deletion{low, c.k.now, l.record.ISRIDs()})
 				}
 				c.k.probe("operator: records deleted on every in-sync replica")
 			}
