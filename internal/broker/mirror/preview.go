@@ -352,6 +352,9 @@ func previewMessage(p *Preview) []string {
 	if refused > 0 {
 		lines = append(lines, fmt.Sprintf("%d partitions would be refused; their rows say why.", refused))
 	}
+	if i := slices.IndexFunc(p.Partitions, func(pp PartitionPlan) bool { return pp.PlanWhy != "" && pp.Refused == "" }); i >= 0 {
+		lines = append(lines, fmt.Sprintf("A plan is needed, for %s-%d first: %s", p.Partitions[i].Topic, p.Partitions[i].Partition, p.Partitions[i].PlanWhy))
+	}
 	if len(p.NewTopics) > 0 {
 		lines = append(lines, fmt.Sprintf("%d topics of the source aren't here: they would be made and copied whole.", len(p.NewTopics)))
 	}
