@@ -39,6 +39,10 @@ func (w *world) resumeMirror() {
 				left = true
 				c.changeState(core.Resume)
 			}
+			// The image may lag behind a pause that is in the store already.
+			if rec := w.check.records[c.id]; rec != nil && rec.Mirror != nil && rec.Mirror.State == meta.MirrorPaused {
+				left = true
+			}
 		}
 	}
 	if left {
