@@ -137,3 +137,20 @@ func TestAPathBeginsAtTheLogStart(t *testing.T) {
 	f(&shadowLog{}, 0, w, mixed(1, sum))
 	f(&shadowLog{}, 8, nil, 0)
 }
+
+// CommitKept can fail, and a copy of an older commit that the coordinator carries out
+// after a newer one is no reason.
+func TestACommitThatIsOverlooked(t *testing.T) {
+	f := func(read *groupCommit, overlooks bool) {
+		t.Helper()
+		newer := &groupCommit{began: 20, ended: 30}
+		if a := overlooked([]*groupCommit{newer}, read, 0, 100); (a == newer) != overlooks {
+			t.Errorf("overlooked: %v", a)
+		}
+	}
+	f(nil, true)
+	f(&groupCommit{ended: 10, last: 10}, true)
+	f(&groupCommit{ended: 10, last: 40}, false)
+	f(&groupCommit{ended: 10, last: 10, running: 1}, false)
+	f(&groupCommit{ended: -1}, false)
+}

@@ -29,6 +29,10 @@ type groupCommit struct {
 	// ended is when it was acknowledged, -1 before; in is the leader epoch of the coordinator that did.
 	ended time.Duration
 	in    types.LeaderEpoch
+	// running are copies of the request that a coordinator has begun and not ended, and
+	// last is when the last one ended: a copy that comes late commits once more.
+	running int
+	last    time.Duration
 }
 
 // String is how findings tell of a commit.
@@ -83,6 +87,21 @@ func (j *judge) commits(groupID string, p int32, at types.Offset) *groupCommit {
 	return c
 }
 
+// commitArrives takes note of a copy of a commit at a coordinator; done of its end.
+func (j *judge) commitArrives(groupID string, offsets []group.CommitOffset) (done func()) {
+	g := j.group(groupID)
+	for _, o := range offsets {
+		g.byText[o.Metadata].running++
+	}
+	return func() {
+		for _, o := range offsets {
+			c := g.byText[o.Metadata]
+			c.running--
+			c.last = j.c.k.now
+		}
+	}
+}
+
 // offsetsCommitted takes note of an acknowledged commit: it must be kept.
 func (j *judge) offsetsCommitted(m *machine, groupID string, offsets []group.CommitOffset, codes []group.ErrorCode) {
 	g := j.group(groupID)
@@ -134,7 +153,7 @@ func overlooked(acked []*groupCommit, read *groupCommit, epoch types.LeaderEpoch
 		if a == read || !known {
 			continue
 		}
-		if read == nil || read.ended >= 0 && read.ended < a.began {
+		if read == nil || read.ended >= 0 && read.running == 0 && read.last < a.began {
 			return a
 		}
 	}

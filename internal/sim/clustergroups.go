@@ -324,7 +324,9 @@ func (g *member) commit() {
 		return
 	}
 	g.ask(g.coordinator, "commit", memberTimeout, func(m *machine) func() {
+		carriedOut := m.c.check.commitArrives(g.group, ev.Offsets)
 		r := m.node.Groups().Commit(m.node.Context(), ev)
+		carriedOut()
 		if r.Code == group.None {
 			m.c.check.offsetsCommitted(m, g.group, ev.Offsets, r.Partitions)
 		}
