@@ -138,6 +138,30 @@ func TestAPathBeginsAtTheLogStart(t *testing.T) {
 	f(&shadowLog{}, 8, nil, 0)
 }
 
+// Two logs are compared by what lies below, and where one began anew above what it
+// had, by their batches.
+func TestLogsAreComparedWithoutAPath(t *testing.T) {
+	f := func(x, y *shadowLog, want bool) {
+		t.Helper()
+		if got := sameUpTo(x, y, len(x.batches)-1, len(y.batches)-1); got != want {
+			t.Errorf("the same: %v, want %v", got, want)
+		}
+	}
+	s := func(path uint64, raws ...string) *shadowLog {
+		l := &shadowLog{}
+		for i, raw := range raws {
+			l.batches = append(l.batches, shadowBatch{base: types.Offset(i), next: types.Offset(i + 1), epoch: 4, raw: []byte(raw)})
+			l.paths = append(l.paths, path)
+		}
+		return l
+	}
+	f(s(7, "a", "b"), s(7, "a", "b"), true)
+	f(s(7, "a", "b"), s(8, "a", "b"), false) // other records below the start
+	f(s(0, "a", "b"), s(8, "a", "b"), true)
+	f(s(8, "a", "b"), s(0, "c", "b"), false)
+	f(s(0, "a", "b"), s(8, "a"), false)
+}
+
 // CommitKept can fail, and a copy of an older commit that the coordinator carries out
 // after a newer one is no reason.
 func TestACommitThatIsOverlooked(t *testing.T) {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -498,13 +499,31 @@ func (j *judge) isrHolds(l *ledger, why string) {
 			if l.compacted || h.start != lh.start {
 				continue
 			}
-			if a, b := lh.index(hw)-1, h.index(hw)-1; a >= 0 && b >= 0 && (a != b || lh.paths[a] != h.paths[b]) {
+			if a, b := lh.index(hw)-1, h.index(hw)-1; a >= 0 && b >= 0 && !sameUpTo(lh.shadowLog, h.shadowLog, a, b) {
 				j.fail("ISRHoldsHW", "partition %d, epoch %d: %s; %s is in ISR %v or ELR %v and holds other records below %d: %s, the leader %s",
 					l.id.Number, r.LeaderEpoch, why, at.m.name, r.ISRIDs(), r.ELRIDs(), hw, h.batches[b], lh.batches[a])
 				return
 			}
 		}
 	}
+}
+
+// sameUpTo says whether two logs with one start hold the same up to batch i of one and
+// j of the other. The path of a log that began anew above what it had isn't known (0):
+// its batches are compared themselves then.
+func sameUpTo(x, y *shadowLog, i, j int) bool {
+	switch {
+	case i != j:
+		return false
+	case x.paths[i] != 0 && y.paths[j] != 0:
+		return x.paths[i] == y.paths[j]
+	}
+	for n := range i + 1 {
+		if a, b := &x.batches[n], &y.batches[n]; a.base != b.base || a.epoch != b.epoch || !bytes.Equal(a.raw, b.raw) {
+			return false
+		}
+	}
+	return true
 }
 
 // isrHoldsTop demands that every member of ISR and ELR that is still the process
