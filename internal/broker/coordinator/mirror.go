@@ -136,7 +136,7 @@ func (c *Coordinator) Past(ctx context.Context, cuts []Cut) ([]Lowered, error) {
 		}
 		for _, e := range entries {
 			if to, ok := at[e.TopicPartition]; ok && e.Offset > to {
-				past = append(past, Lowered{Group: l.Group, TopicPartition: e.TopicPartition, From: e.Offset, To: to})
+				past = append(past, Lowered{Group: l.Group, TopicPartition: e.TopicPartition, From: e.Offset, To: to, Cut: to})
 			}
 		}
 	}

@@ -236,7 +236,7 @@ func (m *Mirrors) tellLowered(name string, list []coordinator.Lowered) {
 	for _, l := range list {
 		m.events.add(m.log, Event{
 			At: m.o.Node.Now(), Mirror: name, Kind: "GROUP_CUT", Group: l.Group, Topic: l.TopicPartition.Topic, Partition: l.TopicPartition.Partition, From: l.To, To: l.From,
-			Message: fmt.Sprintf("group %s was at offset %d of %s, which was cut at %d: its committed offset is now %d", l.Group, l.From, l.TopicPartition, l.To, l.To),
+			Message: fmt.Sprintf("group %s was at offset %d of %s, which was cut at %d: its committed offset is now %d", l.Group, l.From, l.TopicPartition, l.Cut, l.To),
 		})
 	}
 }

@@ -179,11 +179,12 @@ type ClampResponse struct {
 	Lowered []Lowered
 }
 
-// Lowered is a committed offset that a cut took back from From to To.
+// Lowered is a committed offset that a cut at Cut took back from From to To. To is
+// below Cut where the source's own offset had come first.
 type Lowered struct {
 	Group          string
 	TopicPartition types.TopicPartition
-	From, To       types.Offset
+	From, To, Cut  types.Offset
 }
 
 func (JoinResponse) response()          {}

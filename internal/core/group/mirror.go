@@ -50,13 +50,57 @@ func (t *Table) mirrorOffsets(now types.Millis, ev MirrorOffsets, out *Effects) 
 		out.reply(ev.Request, MirrorOffsetsResponse{Results: results})
 		return
 	}
-	t.writeOffsets(t.open(ev.Group), writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+	g = t.open(ev.Group)
+	g.noteReplaced(writes, now)
+	t.writeOffsets(g, writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
 		if code != None {
 			out.reply(ev.Request, MirrorOffsetsResponse{Code: offsetWriteFailed(code)})
 			return
 		}
 		out.reply(ev.Request, MirrorOffsetsResponse{Results: results})
 	})
+}
+
+// replaced is an offset that a lower one of the source took the place of. Where a mirror
+// follows another history, the source's offset often comes before the cut of the log:
+// the cut then tells what the group has lost, though it finds nothing to lower.
+type replaced struct {
+	offset types.Offset
+	until  types.Millis // when it is forgotten; 0: there is none
+}
+
+// replacedKept is how long a replaced offset waits for a cut to explain it, in ms: what a
+// cut takes is kept in the vault first, and its coordinators may be away. Later
+// ones have nothing to do with it: the group was taken back at the source.
+const replacedKept types.Millis = 10 * 60_000
+
+// noteReplaced keeps what mirrored offsets are about to take back.
+func (g *group) noteReplaced(writes []offsetWrite, now types.Millis) {
+	for _, w := range writes {
+		o := g.offsets[w.tp]
+		if o == nil || o.latest() == nil {
+			continue
+		}
+		was, above := o.latest().Offset, o.atMost(now)
+		switch {
+		case w.value.Offset >= above:
+			o.before = replaced{} // the group is past it again
+		case was == above:
+			o.before = replaced{offset: was, until: now + replacedKept}
+		}
+	}
+}
+
+// atMost is the highest offset that the group had lately, as far as a cut may still have to tell of it.
+func (o *offset) atMost(now types.Millis) types.Offset {
+	at := types.NoOffset
+	if v := o.latest(); v != nil {
+		at = v.Offset
+	}
+	if now < o.before.until {
+		at = max(at, o.before.offset)
+	}
+	return at
 }
 
 // holdsAlready reports whether the group has just this offset. One that nears
@@ -74,7 +118,7 @@ func (t *Table) holdsAlready(g *group, tp types.TopicPartition, m MirrorOffset, 
 // clamp sets every committed offset above a cut to the cut, members or not
 // (R §6.3): the records that it stood for are gone from this log. The leader
 // epoch goes with them: left in place, it would name the removed history.
-func (t *Table) clamp(_ types.Millis, ev Clamp, out *Effects) {
+func (t *Table) clamp(now types.Millis, ev Clamp, out *Effects) {
 	ends := make(map[types.TopicPartition]types.Offset, len(ev.Cuts))
 	for _, c := range ev.Cuts {
 		if end, ok := ends[c.TopicPartition]; !ok || c.Offset < end {
@@ -84,7 +128,7 @@ func (t *Table) clamp(_ types.Millis, ev Clamp, out *Effects) {
 	answer := &clampAnswer{request: ev.Request, awaited: 1} // one for this walk
 	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
 		g := t.groups[id]
-		t.clampGroup(g, ends, answer, out)
+		t.clampGroup(now, g, ends, answer, out)
 	}
 	answer.awaited--
 	answer.finish(None, out)
@@ -108,10 +152,10 @@ func (a *clampAnswer) finish(code ErrorCode, out *Effects) {
 	}
 }
 
-func (t *Table) clampGroup(g *group, ends map[types.TopicPartition]types.Offset, answer *clampAnswer, out *Effects) {
+func (t *Table) clampGroup(now types.Millis, g *group, ends map[types.TopicPartition]types.Offset, answer *clampAnswer, out *Effects) {
 	tps := make([]types.TopicPartition, 0, len(g.offsets))
 	for tp, o := range g.offsets {
-		if end, cut := ends[tp]; cut && o.high > end {
+		if end, cut := ends[tp]; cut && max(o.high, o.atMost(now)) > end {
 			tps = append(tps, tp)
 		}
 	}
@@ -119,7 +163,8 @@ func (t *Table) clampGroup(g *group, ends map[types.TopicPartition]types.Offset,
 	var writes []offsetWrite
 	var lowered []Lowered
 	for _, tp := range tps {
-		end, v := ends[tp], g.offsets[tp].latest()
+		o, end := g.offsets[tp], ends[tp]
+		v := o.latest()
 		if v == nil || g.deleting {
 			// A removal is on its way. Should it fail, the offset is still there: ask again.
 			answer.code = CoordinatorNotAvailable
@@ -128,7 +173,15 @@ func (t *Table) clampGroup(g *group, ends map[types.TopicPartition]types.Offset,
 		low := *v
 		if v.Offset > end {
 			low.Offset, low.LeaderEpoch = end, types.NoLeaderEpoch
-			lowered = append(lowered, Lowered{Group: g.id, TopicPartition: tp, From: v.Offset, To: end})
+		}
+		l := Lowered{Group: g.id, TopicPartition: tp, From: o.atMost(now), To: low.Offset, Cut: end}
+		if o.high <= end { // the source's offset came before the cut
+			answer.lowered = append(answer.lowered, l)
+			o.before = replaced{}
+			continue
+		}
+		if l.From > end {
+			lowered = append(lowered, l)
 		}
 		// Also where the newest write in flight is below the cut already: it may fail and leave an older one.
 		writes = append(writes, offsetWrite{tp: tp, value: &low})
@@ -141,6 +194,7 @@ func (t *Table) clampGroup(g *group, ends map[types.TopicPartition]types.Offset,
 		answer.awaited--
 		if code == None {
 			answer.lowered = append(answer.lowered, lowered...)
+			g.forgetReplaced(lowered)
 		}
 		answer.finish(code, out)
 	})
@@ -148,5 +202,14 @@ func (t *Table) clampGroup(g *group, ends map[types.TopicPartition]types.Offset,
 		// Invariant I-75: after a cut no committed offset is above it.
 		v := g.offsets[w.tp].latest()
 		assert.That(v.Offset <= ends[w.tp], "I-75: group %q at %v stays above the cut", g.id, w.tp)
+	}
+}
+
+// forgetReplaced drops what has been told.
+func (g *group) forgetReplaced(told []Lowered) {
+	for _, l := range told {
+		if o := g.offsets[l.TopicPartition]; o != nil && o.before.offset <= l.From {
+			o.before = replaced{}
+		}
 	}
 }

@@ -18,6 +18,8 @@ type offset struct {
 	// high is at or above every value that this offset can come to have once
 	// the writes in flight have succeeded or failed, each by itself.
 	high types.Offset
+	// before is what the source's offset has replaced that was above it.
+	before replaced
 }
 
 func (o *offset) latest() *Committed {
