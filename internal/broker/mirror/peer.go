@@ -261,16 +261,16 @@ func (m *Mirrors) changeHere(ctx context.Context, p part, change func(*meta.Part
 
 // stateHere is pause and resume.
 func (m *Mirrors) stateHere(ctx context.Context, p part) ([]outcome, error) {
-	change := core.Pause
+	turn := core.Pause
 	if p.Want == meta.WantRunning {
-		change = func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
-			if rec.Mirror.State != meta.MirrorPaused {
-				return *rec, nil // a failed one tries again, and leaves FAILED once its cause is gone
-			}
-			return core.Resume(rec)
-		}
+		turn = core.Resume
 	}
-	list, err := m.changeHere(ctx, p, change)
+	list, err := m.changeHere(ctx, p, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+		if !isUnturned(p.Want, rec) {
+			return *rec, nil // a failed one that is to go on tries again, and leaves FAILED once its cause is gone
+		}
+		return turn(rec)
+	})
 	if r := m.run(p.Mirror); r != nil && p.Want == meta.WantRunning {
 		for _, c := range r.all() {
 			c.send(core.RetryNow{})

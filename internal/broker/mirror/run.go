@@ -44,8 +44,9 @@ type run struct {
 	promoting chan struct{}
 	// told are the epochs of the promotions that an event told of; promoting's holder owns it.
 	told map[types.TopicPartition]types.LeaderEpoch
-	// finishing, starting and resuming: failovers, starts and resumptions that were begun are being ended.
-	finishing, starting, resuming atomic.Bool
+	// finishing, starting and turning: failovers, starts, and pauses or resumptions, that
+	// were begun are being ended.
+	finishing, starting, turning atomic.Bool
 
 	mu sync.Mutex
 	// guards the following
@@ -235,8 +236,8 @@ func (r *run) show(id meta.PartitionID) {
 	case r.record.Load().Want == meta.WantStopped:
 		// The failover was decided: whoever leads now carries it out.
 		r.once(&r.finishing, func() { r.finishFailover(r.ctx) })
-	case rec.Mirror.State == meta.MirrorPaused && r.isRunning():
-		r.once(&r.resuming, func() { r.finishResume(r.ctx) })
+	case isUnturned(r.record.Load().Want, rec):
+		r.once(&r.turning, func() { r.finishTurn(r.ctx) })
 	case rec.Mirror.State == meta.MirrorStarting:
 		r.once(&r.starting, func() {
 			if r.m.awaitStarts(r.ctx) {

@@ -113,25 +113,38 @@ func (m *Mirrors) Resume(ctx context.Context, name string) error {
 	return m.partitionsTo(ctx, name, meta.WantRunning)
 }
 
-// finishResume has the partitions that are led here go on after a pause that is over:
-// the resumption may have found no leader, or its node may have ended in the middle.
-// It is decided, so that whoever leads carries it out.
-func (r *run) finishResume(ctx context.Context) {
-	p := part{Mirror: r.name, Want: meta.WantRunning}
-	for n := 1; r.isRunning(); n++ {
-		paused := r.m.ledHere(r.m.o.Node.Image(), func(t *meta.Topic, e *meta.Partition) bool {
-			return p.isOf(t, e) && e.Record.Mirror.State == meta.MirrorPaused
+// finishTurn has the partitions that are led here pause or go on as the mirror is to: the
+// order may have found no leader, or its node may have ended in the middle, or a start
+// may have ended after it. It is decided, so that whoever leads carries it out.
+func (r *run) finishTurn(ctx context.Context) {
+	for n := 1; ; n++ {
+		p := part{Mirror: r.name, Want: r.record.Load().Want}
+		left := r.m.ledHere(r.m.o.Node.Image(), func(t *meta.Topic, e *meta.Partition) bool {
+			return p.isOf(t, e) && isUnturned(p.Want, e.Record)
 		})
-		if len(paused) == 0 {
+		if len(left) == 0 {
 			return
 		}
 		if _, err := r.m.stateHere(ctx, p); err != nil {
-			r.m.log.Warn("a pause that is over can't be ended yet", "mirror", r.name, "partitions", len(paused), "err", err)
+			r.m.log.Warn("partitions can't be paused or resumed as their mirror was yet", "mirror", r.name, "want", p.Want, "partitions", len(left), "err", err)
 		}
 		if !pause(ctx, r.backoff(n)) {
 			return
 		}
 	}
+}
+
+// isUnturned reports whether a mirrored partition has not paused, or not gone on, as its
+// mirror wants. A start under way ends first, one way or the other (R25): its second look
+// is still owed to the records that it closed the partition for.
+func isUnturned(want string, rec *meta.PartitionRecord) bool {
+	switch want {
+	case meta.WantPaused:
+		return rec.IsMirror() && rec.Mirror.State != meta.MirrorPaused && rec.Mirror.State != meta.MirrorStarting
+	case meta.WantRunning:
+		return rec.IsMirror() && rec.Mirror.State == meta.MirrorPaused
+	}
+	return false
 }
 
 // partitionsTo has the leaders of the mirror's partitions, wherever they are, pause or go on.
