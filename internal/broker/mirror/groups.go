@@ -32,6 +32,7 @@ type groupSync struct {
 type syncedGroup struct {
 	kind       string    // as the source says: classic, consumer
 	at         time.Time // when the source's offsets were last read and offered here
+	offered    time.Time // when they were last offered to the coordinator here
 	elsewhere  bool      // another node coordinates the group here
 	source     map[types.TopicPartition]source.CommittedOffset
 	pending    map[types.TopicPartition]bool // beyond our log end
@@ -48,6 +49,16 @@ const (
 	groupClamped      = "CLAMPED"       // a failover took the log with less
 	groupDiffers      = "DIFFERS"       // something else wrote it here
 )
+
+// groupOfferedAnew is how often offsets are offered that haven't changed. What was
+// written may be gone since: lowered by a cut that the log has long passed again,
+// or near the end of its retention, which the source still waits for.
+const groupOfferedAnew = time.Minute
+
+// isCurrent reports whether a group's offsets need not be offered now.
+func (s *syncedGroup) isCurrent(offsets map[types.TopicPartition]source.CommittedOffset, now time.Time) bool {
+	return s != nil && s.written && len(s.pending) == 0 && now.Sub(s.offered) < groupOfferedAnew && maps.Equal(s.source, offsets)
+}
 
 // groupsPerRound bounds the groups that one OffsetFetch round asks about at a time.
 const groupsPerRound = 1000
@@ -133,9 +144,10 @@ func (g *groupSync) take(ctx context.Context, name string, at source.GroupOffset
 	maps.DeleteFunc(at.Offsets, func(tp types.TopicPartition, _ source.CommittedOffset) bool { return !f.topic(tp.Topic) })
 	g.mu.Lock()
 	s := g.groups[name]
-	current := s != nil && s.written && len(s.pending) == 0 && maps.Equal(s.source, at.Offsets)
+	now := clock.Now(g.run.ctx)
+	current := s.isCurrent(at.Offsets, now)
 	if current {
-		s.at, s.err = clock.Now(g.run.ctx), ""
+		s.at, s.err = now, ""
 	}
 	g.mu.Unlock()
 	if current || len(at.Offsets) == 0 {
@@ -161,6 +173,7 @@ func (g *groupSync) write(ctx context.Context, name string, offsets map[types.To
 		s.source, s.written, s.hasMembers, s.err = offsets, err == nil && !elsewhere, res.HasMembers, ""
 		if s.written {
 			s.at = clock.Now(g.run.ctx)
+			s.offered = s.at
 		}
 		s.pending = map[types.TopicPartition]bool{}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/source"
 )
 
 // olderPeer is a node whose other broker doesn't know a part that it is asked to do.
@@ -51,4 +52,27 @@ func TestCutsDuringARollingUpgrade(t *testing.T) {
 	if err := m.lowerEverywhere(t.Context(), "m", cuts); err == nil || n.asked != 1 || groups.cuts != 2 {
 		t.Errorf("after it: %v; %d peers were asked, %d cuts made here", err, n.asked, groups.cuts)
 	}
+}
+
+// TestUnchangedOffsetsAreOfferedAnew: a group that stands still at the source is written
+// again now and then, so that neither a cut nor the retention here leaves it behind.
+func TestUnchangedOffsetsAreOfferedAnew(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	offsets := func(o types.Offset) map[types.TopicPartition]source.CommittedOffset {
+		return map[types.TopicPartition]source.CommittedOffset{{Topic: "t"}: {Offset: o}}
+	}
+	f := func(name string, after time.Duration, now types.Offset, bend func(*syncedGroup), want bool) {
+		t.Helper()
+		s := &syncedGroup{source: offsets(5), written: true, offered: at}
+		bend(s)
+		if got := s.isCurrent(offsets(now), at.Add(after)); got != want {
+			t.Errorf("%s: current: %v", name, got)
+		}
+	}
+	same := func(*syncedGroup) {}
+	f("a moment later", time.Second, 5, same, true)
+	f("the source has moved", time.Second, 6, same, false)
+	f("some of it waits for data", time.Second, 5, func(s *syncedGroup) { s.pending = map[types.TopicPartition]bool{{Topic: "t"}: true} }, false)
+	f("it was not written", time.Second, 5, func(s *syncedGroup) { s.written = false }, false)
+	f("a minute later", groupOfferedAnew, 5, same, false)
 }
