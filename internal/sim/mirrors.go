@@ -316,7 +316,7 @@ func (w *mirrors) astray(c *cluster, image *meta.Image, p *meta.Partition) strin
 	reason, _ := core.ReasonOf(r.Mirror.Reason)
 	switch r.Mirror.State {
 	case meta.MirrorFailed:
-		return w.mayFail(c, p, reason, r.Mirror.Reason)
+		return w.mayFail(c, p, w.farAt(e.Record.Bootstrap), reason, r.Mirror.Reason)
 	case meta.MirrorMirroring:
 		return w.behindSource(c, p, w.farAt(e.Record.Bootstrap))
 	}
@@ -373,7 +373,12 @@ func (c *cluster) mirrorRecords() []*meta.MirrorRecord {
 }
 
 // mayFail reports whether a partition may stay FAILED for its reason.
-func (w *mirrors) mayFail(c *cluster, p *meta.Partition, reason core.Reason, text string) string {
+func (w *mirrors) mayFail(c *cluster, p *meta.Partition, far farCluster, reason core.Reason, text string) string {
+	// An operator may have pointed the mirror at a cluster that never had the topic.
+	if t, ok := far.(tideFar); ok && reason == core.SourceTopicGone && t.c.topicID().IsZero() {
+		w.k.probe("end: mirror stays FAILED, " + string(reason))
+		return ""
+	}
 	switch reason {
 	case core.TopicIDMismatch, core.SourceTopicGone:
 		if w.kafka != nil && w.kafka.src.made > 1 {
