@@ -88,6 +88,11 @@ func Take(ctx context.Context, store metastore.Store, clusterID string) (*Backup
 	if err != nil {
 		return nil, err
 	}
+	return Of(clusterID, kvs, revision)
+}
+
+// Of makes a backup of keys that were read at one revision, all below the cluster's root.
+func Of(clusterID string, kvs []meta.KV, revision meta.Revision) (*Backup, error) {
 	image, _ := meta.Load(clusterID, kvs, revision)
 	if _, ok := image.Cluster(); !ok {
 		return nil, fmt.Errorf("the metadata store knows nothing of cluster %s", clusterID)

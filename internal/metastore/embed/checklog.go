@@ -13,8 +13,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// errLogCut is matched when a member's log ends before what its database has applied.
+// errLogCut: a member's log ends before what its database has applied.
 var errLogCut = errors.New("its log lost its end")
+
+// errLogGap: the files of the log don't follow each other from its snapshot on.
+var errLogGap = errors.New("its log lacks a file")
 
 // checkLog compares the end of a member's log with what its database has applied.
 // etcd syncs the log first, so that a shorter one has lost entries: to a disk that
@@ -23,14 +26,21 @@ var errLogCut = errors.New("its log lost its end")
 // already: acknowledged, and never there.
 func checkLog(dir string) error {
 	walDir, database := filepath.Join(dir, "member", "wal"), filepath.Join(dir, "member", "snap", "db")
-	if !exists(walDir) || !exists(database) {
+	if !exists(database) {
 		return nil
 	}
 	applied, err := appliedIndex(database)
 	if err != nil || applied == 0 {
 		return err
 	}
+	if files, err := filepath.Glob(filepath.Join(walDir, "*.wal")); err != nil || len(files) == 0 {
+		// etcd would begin a new log at entry 1 beside the old database.
+		return errors.Join(err, fmt.Errorf("%w: %s holds none, and its database %s has applied entry %d", errLogCut, walDir, database, applied))
+	}
 	last, err := lastIndex(walDir)
+	if errors.Is(err, errLogGap) {
+		return fmt.Errorf("%s: %w", walDir, err) // etcd would fail on it as well, and leave the database open
+	}
 	if err != nil {
 		return nil // etcd reads it next, and says what is wrong
 	}
@@ -77,7 +87,7 @@ func lastIndex(walDir string) (last uint64, err error) {
 	}
 	w, err := wal.OpenForRead(quiet, walDir, from)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", errLogGap, err)
 	}
 	defer w.Close()
 	_, _, entries, err := w.ReadAll()

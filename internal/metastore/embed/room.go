@@ -1,7 +1,6 @@
 package embed
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -28,10 +27,11 @@ func openFault(dir string, free int64, err error) error {
 		return fmt.Errorf("metadata folder %s can't be opened: its disk has %d MiB left and the metadata store needs %d MiB to begin: make room and start again (%w)",
 			dir, free>>20, roomBytes>>20, err)
 	}
-	if errors.Is(err, errLogCut) {
-		return fmt.Errorf("metadata folder %s can't be opened: %w; this member can't go on. One of several: take it out (tidemark cluster remove), "+
-			"move the folder away and start with --join. A lone one: put a backup back (tidemark cluster restore)", dir, err)
-	}
-	return fmt.Errorf("metadata folder %s can't be opened: %w; "+
-		"if the folder is damaged, restore it from a backup (tidemark cluster restore), or move it away to start with empty metadata", dir, err)
+	return fmt.Errorf("metadata folder %s can't be opened: %w; if the folder is damaged, this member can't go on. %s", dir, err, waysOut)
 }
+
+// waysOut of a damaged folder, the one that keeps the most first. None touches a record in the log dirs.
+const waysOut = "One of several: take it out (tidemark cluster remove), move the folder away and start with --join. " +
+	"A lone one: restore it from a backup (tidemark cluster restore FILE); without one, from its own database (tidemark cluster restore --from-database), " +
+	"which follows the log by a moment; if that can't be read either, from the partitions in the log dirs (tidemark cluster restore --from-folders), " +
+	"which keeps all records and forgets settings, ACLs and users. Each of them leaves the log dirs' records where they are, and keeps the damaged folder aside"

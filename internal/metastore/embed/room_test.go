@@ -16,7 +16,7 @@ func TestOpenFault(t *testing.T) {
 			t.Errorf("%d bytes free: %v", free, err)
 		}
 	}
-	f(8<<20, "8 MiB left", "move it away")
-	f(0, "make room", "move it away")
-	f(1<<40, "move it away", "make room")
+	f(8<<20, "8 MiB left", "--from-database")
+	f(0, "make room", "--from-database")
+	f(1<<40, "--from-database", "make room")
 }
