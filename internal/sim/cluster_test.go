@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -160,6 +161,30 @@ func TestLogsAreComparedWithoutAPath(t *testing.T) {
 	f(s(0, "a", "b"), s(8, "a", "b"), true)
 	f(s(8, "a", "b"), s(0, "c", "b"), false)
 	f(s(0, "a", "b"), s(8, "a"), false)
+}
+
+// GroupNotAhead can fail, and lets a member begin a topic that was made again where a
+// coordinator had kept the earlier one's offset: that is ahead by right, until a
+// record of the new topic is read.
+func TestAnOffsetOfAnEarlierTopic(t *testing.T) {
+	f := func(earlier, breaks bool) {
+		t.Helper()
+		c := consumerThatRead(t).c
+		c.topic, c.wantTopic = types.TopicID{1}, types.TopicID{1}
+		old := c.check.commits("g", 0, 93, c.topic)
+		c.topic, c.wantTopic = types.TopicID{2}, types.TopicID{2}
+		of := c.wantTopic
+		if earlier {
+			told := group.OffsetEntry{Committed: group.Committed{Offset: 93, Metadata: old.text}}
+			of = c.check.foundIn("g", told, c.wantTopic)
+		}
+		c.check.notAhead(c.machine(1), "g", c.check.commits("g", 0, 93, of))
+		if found := c.k.failure; (found != nil) != breaks || breaks && found.Invariant != "GroupNotAhead" {
+			t.Errorf("found %v", found)
+		}
+	}
+	f(true, false)
+	f(false, true)
 }
 
 // CommitKept can fail, and a copy of an older commit that the coordinator carries out

@@ -24,8 +24,11 @@ type groupCommit struct {
 	text      string
 	partition int32
 	offset    types.Offset
-	topic     types.TopicID
-	began     time.Duration
+	topic     types.TopicID // that it is committed for
+	// of is the topic whose records the offset was found among: an earlier one of the name, if
+	// the member begins where a coordinator that hadn't removed that one's offsets yet told it to.
+	of    types.TopicID
+	began time.Duration
 	// ended is when it was acknowledged, -1 before; in is the leader epoch of the coordinator that did.
 	ended time.Duration
 	in    types.LeaderEpoch
@@ -79,10 +82,10 @@ func (j *judge) assigned(m *machine, groupID string, generation int32, id string
 	j.coordinates(m, groupID, "assigns")
 }
 
-// commits takes note of a commit that is about to be sent.
-func (j *judge) commits(groupID string, p int32, at types.Offset) *groupCommit {
+// commits takes note of a commit that is about to be sent, of an offset in topic of.
+func (j *judge) commits(groupID string, p int32, at types.Offset, of types.TopicID) *groupCommit {
 	g := j.group(groupID)
-	c := &groupCommit{text: fmt.Sprintf("%s/%d", groupID, len(g.byText)), partition: p, offset: at, topic: j.c.wantTopic, began: j.c.k.now, ended: -1}
+	c := &groupCommit{text: fmt.Sprintf("%s/%d", groupID, len(g.byText)), partition: p, offset: at, topic: j.c.wantTopic, of: of, began: j.c.k.now, ended: -1}
 	g.byText[c.text] = c
 	return c
 }
@@ -160,10 +163,18 @@ func overlooked(acked []*groupCommit, read *groupCommit, epoch types.LeaderEpoch
 	return nil
 }
 
+// foundIn gives the topic that a told offset was found in: now, where nothing is committed.
+func (j *judge) foundIn(groupID string, e group.OffsetEntry, now types.TopicID) types.TopicID {
+	if c := j.group(groupID).byText[e.Metadata]; c != nil && e.Offset >= 0 {
+		return c.of
+	}
+	return now
+}
+
 // notAhead demands that a committed offset lies within what consumers could read.
 func (j *judge) notAhead(m *machine, groupID string, c *groupCommit) {
-	l := j.ledger(meta.PartitionID{Topic: c.topic, Number: c.partition})
-	if c.topic != j.c.topic || l.unclean >= 0 || l.deleted {
+	l := j.ledger(meta.PartitionID{Topic: c.of, Number: c.partition})
+	if c.of != j.c.topic || l.unclean >= 0 || l.deleted {
 		return
 	}
 	end := types.Offset(0)

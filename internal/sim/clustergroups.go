@@ -35,8 +35,9 @@ type member struct {
 	joined     bool // the generation holds; the assignment may not be there yet
 	assigned   []int32
 	synced     bool
-	positions  map[int32]types.Offset // of the assigned partitions, as far as they are known
-	topic      types.TopicID          // that the positions are for
+	positions  map[int32]types.Offset  // of the assigned partitions, as far as they are known
+	topic      types.TopicID           // that the positions are for
+	found      map[int32]types.TopicID // the topic that each position was found in
 
 	sent      int  // requests, so that a late answer is known
 	busy      bool // something is on its way, or due
@@ -46,7 +47,7 @@ type member struct {
 }
 
 func newMember(c *cluster, number int) *member {
-	g := &member{c: c, k: c.k, number: number, group: fmt.Sprintf("group-%d", number%groupsMost), committed: -1, positions: map[int32]types.Offset{}}
+	g := &member{c: c, k: c.k, number: number, group: fmt.Sprintf("group-%d", number%groupsMost), committed: -1, positions: map[int32]types.Offset{}, found: map[int32]types.TopicID{}}
 	g.soon(time.Duration(number) * 50 * time.Millisecond)
 	return g
 }
@@ -261,7 +262,7 @@ func (g *member) fetchOffsets() {
 				return
 			}
 			for _, e := range entries {
-				g.positions[e.Partition] = max(e.Offset, 0)
+				g.positions[e.Partition], g.found[e.Partition] = max(e.Offset, 0), g.c.check.foundIn(g.group, e, g.topic)
 			}
 		}
 	})
@@ -302,6 +303,9 @@ func (g *member) read(p int32) {
 				case err == nil && len(raw) > 0:
 					g.positions[p], g.fresh = nextOf(raw), true
 				}
+				if g.positions[p] != at {
+					g.found[p] = topic
+				}
 			})
 		})
 	}, func() {})
@@ -313,7 +317,7 @@ func (g *member) commit() {
 	ev := group.Commit{Group: g.group, MemberID: g.id, Generation: g.generation}
 	for _, p := range g.assigned {
 		if at, ok := g.positions[p]; ok {
-			c := g.c.check.commits(g.group, p, at)
+			c := g.c.check.commits(g.group, p, at, g.found[p])
 			ev.Offsets = append(ev.Offsets, group.CommitOffset{
 				Topic: clusterTopic, TopicID: g.topic, Partition: p, Offset: at, LeaderEpoch: types.NoLeaderEpoch, Metadata: c.text, Retention: -1,
 			})
