@@ -53,14 +53,14 @@ func (p *Partition) firstCut() error {
 	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
 	if owed.Kind == timeline.CutAt {
 		cause, note := p.firstCutCause(owed)
-		r, err := p.log.Cut(owed.At, log.CutReason{Cause: cause, Note: note, Timelines: checkpoint, LeaderHighWatermark: -1})
+		r, err := p.log.Cut(owed.At, log.CutReason{Cause: cause, Order: log.OrderedByMetadata, Note: note, Timelines: checkpoint, LeaderHighWatermark: -1})
 		if err != nil {
 			return p.storageFault(err)
 		}
 		p.leader.Cut(r.LogEnd) // a leader that stays one, before it appends (R1)
 		p.cutAlone = r.From < r.To
 		p.env.logger.Warn("log cut to the partition's timelines", "partition", p.tp.String(), "cause", string(cause), "from", r.From, "to", r.To, "vault", r.KeptID)
-		p.env.metrics.Log.CutRecords.WithLabelValues(string(cause)).Add(float64(r.To - r.From))
+		p.env.metrics.Log.CutRecords.WithLabelValues(string(cause), string(log.OrderedByMetadata)).Add(float64(r.To - r.From))
 		return nil
 	}
 	if !owed.WriteCheckpoint {
@@ -90,8 +90,8 @@ func (p *Partition) firstCutCause(owed timeline.Owed) (log.Cause, string) {
 func (p *Partition) cutEverything(owed timeline.Owed) error {
 	before := p.log.View()
 	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
-	r, err := p.log.Restart(0, log.CutReason{Cause: log.CauseTimeline, Note: "first cut before following: " + owed.Why, Timelines: checkpoint, LeaderHighWatermark: -1})
-	p.tellCut(r, log.CauseTimeline, before)
+	r, err := p.log.Restart(0, log.CutReason{Cause: log.CauseTimeline, Order: log.OrderedByMetadata, Note: "first cut before following: " + owed.Why, Timelines: checkpoint, LeaderHighWatermark: -1})
+	p.tellCut(r, log.CauseTimeline, log.OrderedByMetadata, before)
 	if err != nil {
 		return p.storageFault(err)
 	}

@@ -165,7 +165,7 @@ func (p *Partition) accept(a follow.Answer, v replica.Verdict) error {
 	// again: raised now, the empty log would begin above the batch that is to come.
 	if v.RaiseLogStart > start {
 		p.endFlush()
-		reason := log.CutReason{Cause: log.CauseLogStart, Note: "the leader's log start", LeaderHighWatermark: types.NoOffset}
+		reason := log.CutReason{Cause: log.CauseLogStart, Order: log.OrderedByLeader, Note: "the leader's log start", LeaderHighWatermark: types.NoOffset}
 		if _, err := p.log.RaiseLogStart(v.RaiseLogStart, v.Vouched, reason); err != nil {
 			return p.storageFault(err)
 		}
@@ -211,10 +211,10 @@ func (p *Partition) cutTo(a follow.Answer, at types.Offset) error {
 	before := p.log.View()
 	d := a.Reply.Diverging
 	r, err := p.log.Cut(at, log.CutReason{
-		Cause: log.CauseDivergence, LeaderHighWatermark: a.Reply.HighWatermark,
+		Cause: log.CauseDivergence, Order: log.OrderedByLeader, LeaderHighWatermark: a.Reply.HighWatermark,
 		Note: fmt.Sprintf("broker %d: epoch %d ends at %d", p.followed, d.Epoch, d.End),
 	})
-	p.tellCut(r, log.CauseDivergence, before) // also one that lacks room for its last steps: it isn't made twice
+	p.tellCut(r, log.CauseDivergence, log.OrderedByLeader, before) // also one that lacks room for its last steps: it isn't made twice
 	if err != nil {
 		return p.storageFault(err)
 	}
@@ -229,8 +229,8 @@ func (p *Partition) cutTo(a follow.Answer, at types.Offset) error {
 func (p *Partition) restartAt(at types.Offset, why string) error {
 	p.endFlush()
 	before := p.log.View()
-	r, err := p.log.Restart(at, log.CutReason{Cause: log.CauseRestart, Note: why, LeaderHighWatermark: types.NoOffset})
-	p.tellCut(r, log.CauseRestart, before)
+	r, err := p.log.Restart(at, log.CutReason{Cause: log.CauseRestart, Order: log.OrderedByLeader, Note: why, LeaderHighWatermark: types.NoOffset})
+	p.tellCut(r, log.CauseRestart, log.OrderedByLeader, before)
 	if err != nil {
 		return p.storageFault(err)
 	}
@@ -239,17 +239,17 @@ func (p *Partition) restartAt(at types.Offset, why string) error {
 
 // tellCut says what a cut of a follower took. Below its own high watermark it
 // took what was committed once: an unclean election's price (KAFKA-7414).
-func (p *Partition) tellCut(r log.CutResult, cause log.Cause, before log.View) {
+func (p *Partition) tellCut(r log.CutResult, cause log.Cause, order log.Order, before log.View) {
 	if r.From >= r.To {
 		return
 	}
 	p.cutAlone = true
-	p.env.metrics.Log.CutRecords.WithLabelValues(string(cause)).Add(float64(r.To - r.From))
+	p.env.metrics.Log.CutRecords.WithLabelValues(string(cause), string(order)).Add(float64(r.To - r.From))
 	level := p.env.logger.Info
 	if r.From < before.HighWatermark {
 		level = p.env.logger.Warn
 	}
-	level("log cut to the leader's", "partition", p.tp.String(), "cause", string(cause), "from", r.From, "to", r.To,
+	level("log cut to the leader's", "partition", p.tp.String(), "cause", string(cause), "orderedBy", string(order), "from", r.From, "to", r.To,
 		"highWatermark", before.HighWatermark, "vault", r.KeptID)
 }
 

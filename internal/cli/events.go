@@ -116,10 +116,10 @@ func (c *eventsCmd) line(s Streams, e mirror.Event) error {
 }
 
 func eventTable(list []mirror.Event) table {
-	out := table{columns: []string{"AT", "KIND", "MIRROR", "TOPIC", "PARTITION", "FROM", "TO", "RECORDS", "VAULT-ENTRY", "MESSAGE", "NODE", "SEQ"}, wideFrom: 10}
+	out := table{columns: []string{"AT", "KIND", "MIRROR", "TOPIC", "PARTITION", "FROM", "TO", "RECORDS", "VAULT-ENTRY", "ORDERED-BY", "MESSAGE", "NODE", "SEQ"}, wideFrom: 11}
 	for _, e := range list {
 		out.rows = append(out.rows, []string{millisText(int64(e.At)), e.Kind, orDash(e.Mirror), orDash(e.Topic), fmt.Sprint(e.Partition), fmt.Sprint(e.From), fmt.Sprint(e.To),
-			fmt.Sprint(e.Records), orDash(e.VaultID), e.Message, fmt.Sprint(e.Node), fmt.Sprint(e.Seq)})
+			fmt.Sprint(e.Records), orDash(e.VaultID), orDash(string(e.OrderedBy)), e.Message, fmt.Sprint(e.Node), fmt.Sprint(e.Seq)})
 	}
 	return out
 }

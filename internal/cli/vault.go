@@ -99,14 +99,14 @@ func (c *vaultListCmd) Run(ctx context.Context, s Streams) error {
 }
 
 func vaultTable(entries []nodeEntry) table {
-	out := table{columns: []string{"ID", "TOPIC", "PARTITION", "CAUSE", "FROM", "TO", "RECORDS", "BYTES", "AT", "NODE", "REPLAYED-TO", "BELOW-HW", "NOTE", "DAMAGED"}, wideFrom: 11}
+	out := table{columns: []string{"ID", "TOPIC", "PARTITION", "CAUSE", "FROM", "TO", "RECORDS", "BYTES", "AT", "NODE", "REPLAYED-TO", "ORDERED-BY", "BELOW-HW", "NOTE", "DAMAGED"}, wideFrom: 12}
 	for _, e := range entries {
 		var to []string
 		for _, r := range e.Replays {
 			to = append(to, fmt.Sprintf("%s-%d", r.Topic, r.Partition))
 		}
 		out.rows = append(out.rows, []string{e.ID, e.Topic, fmt.Sprint(e.Partition), string(e.Cause), fmt.Sprint(e.From), fmt.Sprint(e.To), fmt.Sprint(e.Records), bytesText(e.Bytes),
-			millisText(int64(e.At)), fmt.Sprint(e.Node), orDash(strings.Join(to, ",")), fmt.Sprint(e.BelowHighWatermark), orDash(e.Note), orDash(e.Damaged)})
+			millisText(int64(e.At)), fmt.Sprint(e.Node), orDash(strings.Join(to, ",")), orDash(string(e.OrderedBy)), fmt.Sprint(e.BelowHighWatermark), orDash(e.Note), orDash(e.Damaged)})
 	}
 	return out
 }

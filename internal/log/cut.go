@@ -158,7 +158,7 @@ func (l *Log) keep(ranges []RemovedRange, from, to types.Offset, c CutReason) (s
 		return "", nil
 	}
 	id, err := l.o.Keeper.Keep(Removal{
-		TopicPartition: l.o.TopicPartition, TopicID: l.o.TopicID, Cause: c.Cause, Note: c.Note, From: from, To: to,
+		TopicPartition: l.o.TopicPartition, TopicID: l.o.TopicID, Cause: c.Cause, Order: c.Order, Note: c.Note, From: from, To: to,
 		HighWatermark: l.marks.high, LeaderHighWatermark: c.LeaderHighWatermark, Ranges: ranges,
 		EpochsBefore: l.history.Entries(), TimelinesBefore: l.timelines, TimelinesAfter: c.Timelines, At: l.now(),
 	})

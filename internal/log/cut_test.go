@@ -102,9 +102,14 @@ func TestCutEqualsReplay(t *testing.T) {
 		story(t, l)
 		l.SetHighWatermark(25)
 		all := contents(t, l, 1<<20)
-		res, err := l.Cut(o, CutReason{Cause: CauseDivergence, Note: "test"})
+		res, err := l.Cut(o, CutReason{Cause: CauseDivergence, Order: OrderedByLeader, Note: "test"})
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, r := range keeper.removals {
+			if r.Cause != CauseDivergence || r.Order != OrderedByLeader {
+				t.Fatalf("cut at %d: the keeper hears of %s ordered by %q", o, r.Cause, r.Order)
+			}
 		}
 		want := shortStory(t, int(o), min(25, o))
 		if d := cmp.Diff(want, pictureOf(t, l)); d != "" {

@@ -117,9 +117,21 @@ const (
 	CauseConsistent Cause = "CONSISTENT" // half mirrored transactions at a failover (docs/adr/0011)
 )
 
+// Order says whose history a cut follows. One within the cluster and one against a
+// mirror's source have the same causes, but only the first may take what comes again.
+type Order string
+
+// Who orders a cut. Empty: not said, as in what was written before there was Order.
+const (
+	OrderedBySource   Order = "SOURCE"   // a mirror's leader follows its source (R13, R18, R28)
+	OrderedByLeader   Order = "LEADER"   // a follower follows its leader in this cluster (KIP-101)
+	OrderedByMetadata Order = "METADATA" // a replica follows the timelines in the partition's record (R19)
+)
+
 // CutReason goes with every cut: into the vault's manifest and the product's log.
 type CutReason struct {
 	Cause Cause
+	Order Order
 	Note  string // free words for the operator
 	// Timelines is the timeline-checkpoint that this cut makes true, written as
 	// R1 step 6. nil: the cut changes no timeline checkpoint.
@@ -144,6 +156,7 @@ type Removal struct {
 	TopicPartition types.TopicPartition
 	TopicID        types.TopicID
 	Cause          Cause
+	Order          Order
 	Note           string
 	From, To       types.Offset // offsets that go, end-exclusive
 	HighWatermark  types.Offset // own high watermark before the cut

@@ -126,7 +126,7 @@ type Log struct {
 	CompactionErrors prometheus.Counter
 	RetentionRemoved prometheus.Counter
 	NoSpace          prometheus.Counter
-	CutRecords       *prometheus.CounterVec // cause
+	CutRecords       *prometheus.CounterVec // cause, ordered_by
 }
 
 func newLog(r prometheus.Registerer) *Log {
@@ -141,7 +141,7 @@ func newLog(r prometheus.Registerer) *Log {
 		CompactionErrors: counter(r, "kafka_log_logcleaner_uncleanable_total", "Compactions that failed."),
 		RetentionRemoved: counter(r, "tidemark_log_retention_segments_removed_total", "Segments that retention removed."),
 		NoSpace:          counter(r, "tidemark_log_no_space_total", "Appends refused because the disk was full."),
-		CutRecords:       counterVec(r, "tidemark_log_cut_records_total", "Records that cuts removed, by cause.", "cause"),
+		CutRecords:       counterVec(r, "tidemark_log_cut_records_total", "Records that cuts removed, by cause and by who ordered the cut: SOURCE, LEADER (in this cluster) or METADATA.", "cause", "ordered_by"),
 	}
 	r.MustRegister(l.FlushMs)
 	return l

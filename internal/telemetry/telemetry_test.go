@@ -41,7 +41,7 @@ func full(t *testing.T) *Metrics {
 	}
 	m.Topics.MessagesIn.WithLabelValues("a").Add(5)
 	m.Requests.Count.WithLabelValues("Fetch", "13").Inc()
-	m.Log.CutRecords.WithLabelValues("DIVERGENCE").Add(3)
+	m.Log.CutRecords.WithLabelValues("DIVERGENCE", "LEADER").Add(3)
 	return m
 }
 
@@ -64,7 +64,7 @@ func TestNamesThatDashboardsLookFor(t *testing.T) {
 	f(`tidemark_mirror_lag_bytes{mirror="m",partition="3",topic="a"} 1100`)
 	f(`tidemark_mirror_lag_ms{mirror="m",partition="3",topic="a"} 250`)
 	f(`tidemark_mirror_state{mirror="m",partition="3",state="MIRRORING",topic="a"} 1`)
-	f(`tidemark_log_cut_records_total{cause="DIVERGENCE"} 3`)
+	f(`tidemark_log_cut_records_total{cause="DIVERGENCE",ordered_by="LEADER"} 3`)
 }
 
 func TestEveryMetricHasHelpAndAKnownPrefix(t *testing.T) {

@@ -28,7 +28,9 @@ type Entry struct {
 	Partition int32         `json:"partition"`
 	TopicID   types.TopicID `json:"topicId"`
 	Cause     log.Cause     `json:"cause"`
-	Note      string        `json:"note,omitempty"`
+	// OrderedBy is empty in entries written before it was noted.
+	OrderedBy log.Order `json:"orderedBy,omitempty"`
+	Note      string    `json:"note,omitempty"`
 
 	From    types.Offset `json:"from"` // first offset that went
 	To      types.Offset `json:"to"`   // end, exclusive

@@ -55,7 +55,7 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 	v.putLocked(e)
 	v.mu.Unlock()
 	v.changed()
-	v.opts.Logger.Info("removed records kept", "partition", r.TopicPartition.String(), "entry", e.ID, "cause", string(r.Cause),
+	v.opts.Logger.Info("removed records kept", "partition", r.TopicPartition.String(), "entry", e.ID, "cause", string(r.Cause), "orderedBy", string(r.Order),
 		"from", int64(r.From), "to", int64(r.To), "records", e.Records, "bytes", e.Bytes)
 	return e.ID, nil
 }
@@ -389,7 +389,7 @@ func (v *Vault) replaceByCopy(name string, size int64) error {
 func newEntry(r *log.Removal, s *summary) *Entry {
 	e := &Entry{
 		Version: manifestVersion, ID: entryID(r, s), Topic: r.TopicPartition.Topic, Partition: r.TopicPartition.Partition, TopicID: r.TopicID,
-		Cause: r.Cause, Note: r.Note, From: r.From, To: r.To,
+		Cause: r.Cause, OrderedBy: r.Order, Note: r.Note, From: r.From, To: r.To,
 		Records: s.records, Batches: int64(len(s.batches)), Bytes: s.bytes, DamagedBytes: s.damaged,
 		MinTimestamp: s.minTimestamp, MaxTimestamp: s.maxTimestamp,
 		HighWatermark: r.HighWatermark, LeaderHighWatermark: r.LeaderHighWatermark, BelowHighWatermark: s.belowHighWatermark,

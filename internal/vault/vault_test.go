@@ -78,7 +78,7 @@ func removal(t testing.TB, fsys vfs.FS, data [][]byte) log.Removal {
 	t.Helper()
 	half := int64(len(data[1]) / 2)
 	r := log.Removal{
-		TopicPartition: types.TopicPartition{Topic: "t", Partition: 0}, TopicID: types.TopicID{1}, Cause: log.CauseDivergence, Note: "n",
+		TopicPartition: types.TopicPartition{Topic: "t", Partition: 0}, TopicID: types.TopicID{1}, Cause: log.CauseDivergence, Order: log.OrderedByLeader, Note: "n",
 		From: 18, To: 36, HighWatermark: 20, LeaderHighWatermark: -1, At: start + 1000,
 		EpochsBefore: []epoch.Entry{{Epoch: 0, Start: 0}, {Epoch: 2, Start: 12}, {Epoch: 4, Start: 24}}, TimelinesBefore: []byte(`[["a",0,0]]`),
 	}
@@ -152,7 +152,7 @@ func TestKeepsBytesAndTellsWhy(t *testing.T) {
 	}
 	e := only(t, again)
 	want := Entry{
-		Version: 1, ID: id, Topic: "t", TopicID: types.TopicID{1}, Cause: log.CauseDivergence, Note: "n", From: 18, To: 36, Records: 18, Batches: 6,
+		Version: 1, ID: id, Topic: "t", TopicID: types.TopicID{1}, Cause: log.CauseDivergence, OrderedBy: log.OrderedByLeader, Note: "n", From: 18, To: 36, Records: 18, Batches: 6,
 		Bytes: int64(len(removed(data))), MinTimestamp: start + 18, MaxTimestamp: start + 35, HighWatermark: 20, LeaderHighWatermark: -1, BelowHighWatermark: 2,
 		Epochs: []EpochStart{{2, 18}, {4, 24}}, EpochsBefore: []EpochStart{{0, 0}, {2, 12}, {4, 24}}, At: start + 1000,
 		Files: []FileEntry{{Name: "00000000000000000018.log", From: 18, To: 24, Bytes: r.Ranges[0].Len}, {Name: "00000000000000000024.log", From: 24, To: 36, Bytes: r.Ranges[1].Len, Linked: true}},
@@ -161,6 +161,29 @@ func TestKeepsBytesAndTellsWhy(t *testing.T) {
 	e.TimelinesBefore, e.dir = nil, ""
 	if a, b := asText(t, e), asText(t, want); a != b {
 		t.Fatalf("\ngot  %s\nwant %s", a, b)
+	}
+}
+
+// TestOldManifestsSayNoOrder: an entry from before orderedBy was noted reads as
+// unknown, and as whole, also where the same removal is found again.
+func TestOldManifestsSayNoOrder(t *testing.T) {
+	m := vfs.NewMem()
+	data := segments(t, m)
+	v := openVault(t, options(m))
+	id, err := v.Keep(removal(t, m, data))
+	must(t, err)
+	name := path.Join(dir, "t-0", id, manifestFile)
+	manifest, err := vfs.ReadFile(m, name, manifestLimit)
+	must(t, err)
+	old := bytes.Replace(manifest, []byte("  \"orderedBy\": \"LEADER\",\n"), nil, 1)
+	if len(old) == len(manifest) {
+		t.Fatalf("the manifest doesn't say who ordered the cut: %s", manifest)
+	}
+	must(t, vfs.WriteAtomic(m, name, old))
+	v = openVault(t, options(m))
+	again, err := v.Keep(removal(t, m, data))
+	if e := only(t, v); err != nil || again != id || e.Damaged != "" || e.OrderedBy != "" || e.Cause != log.CauseDivergence {
+		t.Fatalf("%q, %v, %+v", again, err, e)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/log"
 	"tidemark/internal/wire"
 	"tidemark/test/e2e/harness"
 )
@@ -309,8 +310,13 @@ func TestALeaderCutOffFromTheMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(kept) != 1 || kept[0].From != 5 || kept[0].To != 9 {
+	if len(kept) != 1 || kept[0].From != 5 || kept[0].To != 9 || kept[0].OrderedBy != log.OrderedByLeader {
 		t.Errorf("the old leader's vault holds %+v, want its tail, offsets 5 to 9", kept)
+	}
+	for _, e := range c.Nodes[1].Mirrors().Events() {
+		if e.Kind == "CUT" && e.OrderedBy != log.OrderedByLeader {
+			t.Errorf("nothing but the leader ordered a cut here: %+v", e)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"tidemark/internal/compare"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
+	"tidemark/internal/log"
 	"tidemark/test/e2e/harness"
 )
 
@@ -309,14 +310,14 @@ func TestSourceLosesItsTail(t *testing.T) {
 			lowered = e
 		}
 	}
-	if cut.From != 2 || cut.To != 4 || cut.Records != 2 || cut.VaultID == "" {
+	if cut.From != 2 || cut.To != 4 || cut.Records != 2 || cut.VaultID == "" || cut.OrderedBy != log.OrderedBySource {
 		t.Errorf("cut: %+v", cut)
 	}
 	if lowered.From != 2 || lowered.To != 4 || committed(t, standby.Admin(t), "reader", "t", 0) != 2 {
 		t.Errorf("group cut: %+v", lowered)
 	}
 	entries, err := standby.Vault().List()
-	if err != nil || len(entries) != 1 {
+	if err != nil || len(entries) != 1 || entries[0].OrderedBy != log.OrderedBySource {
 		t.Errorf("vault: %+v, %v", entries, err)
 	}
 }

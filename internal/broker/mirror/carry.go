@@ -94,7 +94,7 @@ func (c *copier) onLog(o Owned, e core.Effect, checkpoint []byte) error {
 	before := o.Log().View()
 	switch e := e.(type) {
 	case core.Cut:
-		reason := log.CutReason{Cause: log.Cause(e.Cause), Note: c.note(e), LeaderHighWatermark: types.NoOffset}
+		reason := log.CutReason{Cause: log.Cause(e.Cause), Order: log.OrderedBySource, Note: c.note(e), LeaderHighWatermark: types.NoOffset}
 		if e.Cause == core.CauseTimeline {
 			reason.Timelines = checkpoint
 		}
@@ -111,13 +111,13 @@ func (c *copier) onLog(o Owned, e core.Effect, checkpoint []byte) error {
 		c.tellCut(o, before, r, reason.Cause, err)
 		return err
 	case core.Restart:
-		reason := log.CutReason{Cause: log.Cause(e.Cause), Note: "mirror " + c.run.name + ": whole log", LeaderHighWatermark: types.NoOffset}
+		reason := log.CutReason{Cause: log.Cause(e.Cause), Order: log.OrderedBySource, Note: "mirror " + c.run.name + ": whole log", LeaderHighWatermark: types.NoOffset}
 		r, err := o.Log().Restart(e.At, reason)
 		o.Refresh()
 		c.tellCut(o, before, r, reason.Cause, err)
 		return err
 	case core.RaiseLogStart:
-		reason := log.CutReason{Cause: log.CauseLogStart, Note: "mirror " + c.run.name + ": the source's log start", LeaderHighWatermark: types.NoOffset}
+		reason := log.CutReason{Cause: log.CauseLogStart, Order: log.OrderedBySource, Note: "mirror " + c.run.name + ": the source's log start", LeaderHighWatermark: types.NoOffset}
 		r, err := o.Log().RaiseLogStart(e.At, e.Vouched, reason)
 		if err == nil && r.KeptID != "" {
 			c.tellCut(o, before, r, reason.Cause, nil)
@@ -154,8 +154,8 @@ func (c *copier) tellCut(o Owned, before log.View, r log.CutResult, cause log.Ca
 	}
 	n := int64(r.To - r.From)
 	c.run.m.o.Metrics.Mirror.Cuts.WithLabelValues(c.run.name, string(cause)).Inc()
-	c.run.m.o.Metrics.Log.CutRecords.WithLabelValues(string(cause)).Add(float64(n))
-	message := fmt.Sprintf("%s: %d offsets (%d to %d) were cut because of %s; vault entry %s", c.tp, n, r.From, r.To-1, cause, orNone(r.KeptID))
+	c.run.m.o.Metrics.Log.CutRecords.WithLabelValues(string(cause), string(log.OrderedBySource)).Add(float64(n))
+	message := fmt.Sprintf("%s: %d offsets (%d to %d) were cut because of %s, %s; vault entry %s", c.tp, n, r.From, r.To-1, cause, orderText(log.OrderedBySource), orNone(r.KeptID))
 	if len(r.LostTransactions) > 0 {
 		message += fmt.Sprintf("; %d producers' transactions lost their marker", len(r.LostTransactions))
 	}
@@ -166,7 +166,7 @@ func (c *copier) tellCut(o Owned, before log.View, r log.CutResult, cause log.Ca
 	}
 	c.run.m.events.add(c.run.m.log, Event{
 		At: c.now(), Mirror: c.run.name, Kind: string(kind), Topic: c.tp.Topic, Partition: c.tp.Partition,
-		From: r.From, To: r.To, Records: n, VaultID: r.KeptID, Message: message,
+		From: r.From, To: r.To, Records: n, VaultID: r.KeptID, OrderedBy: log.OrderedBySource, Message: message,
 	})
 }
 

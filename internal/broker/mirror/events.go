@@ -12,6 +12,7 @@ import (
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
+	"tidemark/internal/log"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/vault"
 )
@@ -197,13 +198,29 @@ func (m *Mirrors) cutEvent(image *meta.Image, e *vault.Entry) Event {
 	name := types.TopicPartition{Topic: e.Topic, Partition: e.Partition}
 	out := Event{
 		Seq: int64(e.At) * 1000, Node: m.o.Node.NodeID(), At: e.At, Kind: string(core.CutDone), Topic: e.Topic, Partition: e.Partition,
-		From: e.From, To: e.To, Records: e.Records, VaultID: e.ID,
-		Message: fmt.Sprintf("%s: %d records (offsets %d to %d) were cut because of %s; vault entry %s", name, e.Records, e.From, e.To-1, e.Cause, e.ID),
+		From: e.From, To: e.To, Records: e.Records, VaultID: e.ID, OrderedBy: e.OrderedBy,
+		Message: fmt.Sprintf("%s: %d records (offsets %d to %d) were cut because of %s, %s; vault entry %s", name, e.Records, e.From, e.To-1, e.Cause, orderText(e.OrderedBy), e.ID),
 	}
 	if rec, _ := image.Partition(e.TopicID, e.Partition); rec != nil && rec.Mirror != nil {
 		out.Mirror = rec.Mirror.Name
 	}
 	return out
+}
+
+// orderText says who ordered a cut. Cuts within the cluster and against the source
+// differ in what becomes of the records: the first take what may come again.
+func orderText(o log.Order) string {
+	switch o {
+	case log.OrderedBySource:
+		return "ordered by the source: it has another history"
+	case log.OrderedByLeader:
+		return "ordered by the leader in this cluster, not by a source: what the leader has, or gets from the source, comes again"
+	case log.OrderedByMetadata:
+		return "ordered by the partition's timelines in this cluster's metadata"
+	case "":
+		return "ordered by whom was not noted"
+	}
+	return "ordered by " + string(o)
 }
 
 // promotionEvents are the promotions of a partition that known lacks.

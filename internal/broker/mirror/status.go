@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"tidemark/internal/core/types"
+	"tidemark/internal/log"
 )
 
 // The types of this file are what operators and their tools see, as JSON, of
@@ -160,7 +161,7 @@ type Event struct {
 	// Node is the broker that tells it.
 	Node      types.BrokerID `json:"node"`
 	At        types.Millis   `json:"at"`
-	Mirror    string         `json:"mirror"`          // empty for what happened within the cluster
+	Mirror    string         `json:"mirror"`          // the partition's; empty where it is no mirror's
 	Kind      string         `json:"kind"`            // CUT, LOG_RESET, LOG_START, REALIGNED, PROMOTED, FAILED, RECOVERED, GROUP_CUT, ...
 	Group     string         `json:"group,omitempty"` // of consumers, where the event is about one
 	Topic     string         `json:"topic"`
@@ -169,5 +170,8 @@ type Event struct {
 	To        types.Offset   `json:"to"`   // exclusive
 	Records   int64          `json:"records"`
 	VaultID   string         `json:"vaultId,omitempty"`
-	Message   string         `json:"message"`
+	// OrderedBy says of a cut whether the source, the leader in this cluster or the
+	// metadata ordered it; empty: not a cut, or one from before this was noted.
+	OrderedBy log.Order `json:"orderedBy,omitempty"`
+	Message   string    `json:"message"`
 }
