@@ -89,10 +89,10 @@ func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 		return // they take the image when they start
 	}
 	b.showOffsetsTopic(s.groups, image, d)
-	var gone []string
+	var gone []coordinator.DeletedTopic
 	for _, c := range d.Topics {
 		if c.Deleted() {
-			gone = append(gone, c.Old.Record.Name)
+			gone = append(gone, coordinator.DeletedTopic{Name: c.Old.Record.Name, ID: c.Old.Record.ID})
 		}
 	}
 	if len(gone) > 0 {

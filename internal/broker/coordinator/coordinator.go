@@ -110,11 +110,14 @@ func (c *Coordinator) Resigned(partition int32) {
 	}
 }
 
+// DeletedTopic is a topic that was deleted.
+type DeletedTopic = group.DeletedTopic
+
 // TopicsDeleted has the committed offsets of deleted topics removed. It waits
 // for room in the queues of the loops, not for the removal.
-func (c *Coordinator) TopicsDeleted(ctx context.Context, names []string) {
+func (c *Coordinator) TopicsDeleted(ctx context.Context, topics []DeletedTopic) {
 	for _, l := range c.all() {
-		l.post(ctx, group.ForgetTopics{Topics: names})
+		l.post(ctx, group.ForgetTopics{Topics: topics})
 	}
 }
 

@@ -424,7 +424,7 @@ func TestTopicsDeleted(t *testing.T) {
 	n.lead(t, c)
 	mustCommit(t, ctx, c, commit("g", "", -1, 5))
 	mustCommit(t, ctx, c, commit("h", "", -1, 5))
-	c.TopicsDeleted(ctx, []string{"data"})
+	c.TopicsDeleted(ctx, []DeletedTopic{{Name: "data", ID: dataTopicID}})
 	for _, g := range []string{"g", "h"} {
 		await.True(t, "the offsets are gone", func() bool { return committed(t, ctx, c, g) == types.NoOffset })
 	}

@@ -113,7 +113,7 @@ func (t *Table) forgetTopics(ev ForgetTopics, out *Effects) {
 	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
 		g := t.groups[id]
 		tps := slices.DeleteFunc(g.held(), func(tp types.TopicPartition) bool {
-			return !slices.Contains(ev.Topics, tp.Topic)
+			return !slices.ContainsFunc(ev.Topics, func(d DeletedTopic) bool { return d.had(tp, g.offsets[tp].latest()) })
 		})
 		if len(tps) > 0 && !g.deleting {
 			t.writeOffsets(g, removals(tps), out, func(types.Millis, ErrorCode, *Effects) {})

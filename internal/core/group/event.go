@@ -153,8 +153,21 @@ type Cut struct {
 	Offset         types.Offset
 }
 
-// ForgetTopics removes the committed offsets of deleted topics.
-type ForgetTopics struct{ Topics []string }
+// ForgetTopics removes the committed offsets of deleted topics. It may come after
+// commits for a new topic of the same name: those stay.
+type ForgetTopics struct{ Topics []DeletedTopic }
+
+// DeletedTopic is a topic that was deleted.
+type DeletedTopic struct {
+	Name string
+	ID   types.TopicID
+}
+
+// had reports whether an offset was committed for it, as far as that is known: the
+// records of offsets don't keep the topic's id.
+func (d DeletedTopic) had(tp types.TopicPartition, c *Committed) bool {
+	return d.Name == tp.Topic && (c.TopicID.IsZero() || c.TopicID == d.ID)
+}
 
 // SweepOffsets expires offsets by their retention and removes groups that hold nothing.
 type SweepOffsets struct{}

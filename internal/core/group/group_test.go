@@ -200,6 +200,26 @@ func TestWallClock(t *testing.T) {
 	}
 }
 
+// A deletion is told late: what has been committed for the next topic of the name stays.
+func TestDeletedTopicIsToldLate(t *testing.T) {
+	f := func(id types.TopicID, removes int) {
+		t.Helper()
+		table := NewTable(testConfig())
+		var fx Effects
+		table.Step(100, Commit{Request: 1, Group: "g", Generation: -1, Offsets: []CommitOffset{{Topic: "t", TopicID: id, Offset: 7, Retention: -1}}}, &fx)
+		table.Step(100, Appended{Token: 1}, &fx)
+		fx.Reset()
+		table.Step(200, ForgetTopics{Topics: []DeletedTopic{{Name: "t", ID: types.TopicID{1}}, {Name: "u", ID: types.TopicID{2}}}}, &fx)
+		if len(fx.Appends) != removes {
+			t.Errorf("topic %v: %d removals, want %d", id, len(fx.Appends), removes)
+		}
+	}
+	f(types.TopicID{1}, 1)
+	f(types.TopicID{}, 1) // read from the log
+	f(types.TopicID{2}, 0)
+	f(types.TopicID{3}, 0)
+}
+
 func TestSubscribedTopics(t *testing.T) {
 	f := func(in []byte, want ...string) {
 		t.Helper()

@@ -301,7 +301,11 @@ func (s *script) adminEvent(cmd string, a args) Event {
 		}
 		return ev
 	case "forget":
-		return ForgetTopics{Topics: a.words}
+		var ev ForgetTopics
+		for _, w := range a.words {
+			ev.Topics = append(ev.Topics, DeletedTopic{Name: w})
+		}
+		return ev
 	case "sweep":
 		return SweepOffsets{}
 	case "unpark":
