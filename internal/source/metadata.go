@@ -35,6 +35,10 @@ type Partition struct {
 	// LeaderEpoch is types.NoLeaderEpoch if the source doesn't say.
 	LeaderEpoch types.LeaderEpoch
 	Code        Code
+	// ISR and Offline are, without a leader only, the in-sync replicas and those known
+	// to be down, also where one log directory is (nil before Metadata v5).
+	ISR     []types.BrokerID
+	Offline []types.BrokerID
 }
 
 // Metadata asks for the cluster, its brokers and the named topics; nil names
@@ -136,6 +140,7 @@ func topicFrom(broker string, rt *kmsg.MetadataResponseTopic) (Topic, error) {
 		p := Partition{Partition: rp.Partition, Leader: types.BrokerID(rp.Leader), LeaderEpoch: types.LeaderEpoch(rp.LeaderEpoch), Code: Code(rp.ErrorCode)}
 		if p.Leader < 0 {
 			p.Leader = types.NoBroker
+			p.ISR, p.Offline = brokerIDs(rp.ISR), brokerIDs(rp.OfflineReplicas)
 		}
 		if p.LeaderEpoch < 0 {
 			p.LeaderEpoch = types.NoLeaderEpoch
@@ -143,4 +148,12 @@ func topicFrom(broker string, rt *kmsg.MetadataResponseTopic) (Topic, error) {
 		t.Partitions[n] = p
 	}
 	return t, nil
+}
+
+func brokerIDs(list []int32) []types.BrokerID {
+	var out []types.BrokerID
+	for _, id := range list {
+		out = append(out, types.BrokerID(id))
+	}
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
+	"tidemark/internal/source"
 )
 
 // TestLeaderlessIsSaid: a partition that nobody leads doesn't show as MIRRORING, and
@@ -38,4 +39,38 @@ func TestLeaderlessIsSaid(t *testing.T) {
 	f(paperTopic, 0, meta.MirrorMirroring, "")
 	f(topic, 0, meta.MirrorFailed, "eligible [2]): start one of those brokers again, or let another replica lead that may lack records: kafka-leader-election --election-type unclean --topic u --partition 0")
 	f(topic, 1, meta.MirrorMirroring, "broker 1 can lead it here and is about to be elected")
+}
+
+// TestLeaderlessSourceIsSaid: a partition that nobody leads at the source, and that
+// nobody is about to lead, counts as failed, and its reason names the partition, the
+// source and the command; one that is being elected only waits.
+func TestLeaderlessSourceIsSaid(t *testing.T) {
+	tp := types.TopicPartition{Topic: "t", Partition: 1}
+	md := &source.Metadata{ClusterID: "far", Brokers: []source.Broker{{ID: 1, Host: "one", Port: 9092}, {ID: 3, Host: "three", Port: 9092}}}
+	f := func(p source.Partition, state string, reason core.Reason, words ...string) {
+		t.Helper()
+		p.Leader = types.NoBroker
+		c := &copier{tp: tp}
+		k, failed := leaderOf(c, md, &source.Topic{Name: "t", Partitions: []source.Partition{{}, p}})
+		if k != nil || failed.Reason != reason {
+			t.Fatalf("%+v: %+v, %+v; want %s", p, k, failed, reason)
+		}
+		c.status.Store(&shown{Status: core.Status{State: meta.MirrorMirroring, Reason: failed.Reason, Detail: failed.Detail, Facts: core.Facts{SeenAt: -1}}})
+		st := PartitionStatus{Topic: "t", Partition: 1, State: meta.MirrorMirroring}
+		c.describe(&st)
+		if st.State != state {
+			t.Errorf("%+v: %s, want %s", p, st.State, state)
+		}
+		for _, w := range append(words, "t-1 of the source (cluster far) has no leader", string(reason)+": ") {
+			if !strings.Contains(st.Reason, w) {
+				t.Errorf("%+v: %q lacks %q", p, st.Reason, w)
+			}
+		}
+	}
+	f(source.Partition{ISR: []types.BrokerID{2}, Offline: []types.BrokerID{2}}, meta.MirrorFailed, core.SourceNoLeader,
+		"in-sync replicas [2] is up (down: [2])", "kafka-leader-election --bootstrap-server one:9092 --election-type unclean --topic t --partition 1")
+	f(source.Partition{ISR: []types.BrokerID{2}}, meta.MirrorFailed, core.SourceNoLeader)                               // told by the brokers that there are
+	f(source.Partition{ISR: []types.BrokerID{3}, Offline: []types.BrokerID{3}}, meta.MirrorFailed, core.SourceNoLeader) // its log directory is gone
+	f(source.Partition{}, meta.MirrorFailed, core.SourceNoLeader)
+	f(source.Partition{ISR: []types.BrokerID{2, 3}, Offline: []types.BrokerID{2}}, meta.MirrorMirroring, core.SourceLeaderMoved, "broker 3 there is in sync and about to be elected")
 }

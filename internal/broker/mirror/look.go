@@ -49,7 +49,7 @@ func lookAll(ctx context.Context, client Source, asks mirroredAsker, md *source.
 	out := &looks{client: client, asks: asks, at: map[types.TopicPartition]*looked{}, faults: map[types.TopicPartition]error{}}
 	byLeader := map[types.BrokerID][]*looked{}
 	for _, l := range list {
-		k, failed := leaderOf(&copier{tp: l.tp, gone: goneLooks}, topics[l.tp.Topic])
+		k, failed := leaderOf(&copier{tp: l.tp, gone: goneLooks}, md, topics[l.tp.Topic])
 		if failed.Reason != "" {
 			out.faults[l.tp] = &core.Refusal{Reason: failed.Reason, Detail: failed.Detail}
 			continue

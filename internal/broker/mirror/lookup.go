@@ -84,7 +84,7 @@ func (l *lookups) look(ctx context.Context, batch map[*copier]core.Ticket) {
 	byLeader := map[types.BrokerID][]*looked{}
 	for _, c := range copiersOf(batch) {
 		t := batch[c]
-		k, failed := leaderOf(c, topics[c.tp.Topic])
+		k, failed := leaderOf(c, m, topics[c.tp.Topic])
 		if failed.Reason != "" {
 			failed.Ticket = t
 			c.send(failed)
@@ -127,7 +127,7 @@ type looked struct {
 }
 
 // leaderOf finds the partition's leader in the topic's metadata, or says what is in the way.
-func leaderOf(c *copier, t *source.Topic) (*looked, core.SourceFailed) {
+func leaderOf(c *copier, md *source.Metadata, t *source.Topic) (*looked, core.SourceFailed) {
 	fail := func(r core.Reason, format string, args ...any) (*looked, core.SourceFailed) {
 		return nil, core.SourceFailed{Reason: r, Detail: fmt.Sprintf(format, args...)}
 	}
@@ -143,7 +143,7 @@ func leaderOf(c *copier, t *source.Topic) (*looked, core.SourceFailed) {
 	}
 	p := t.Partitions[c.tp.Partition]
 	if p.Leader == types.NoBroker {
-		return fail(core.SourceLeaderMoved, "the source partition has no leader (%s)", p.Code)
+		return nil, leaderless(c.tp, md, &p)
 	}
 	return &looked{
 		c: c, leader: sourceLeader{broker: p.Leader, epoch: p.LeaderEpoch, topic: t.ID},

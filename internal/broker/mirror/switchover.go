@@ -180,7 +180,7 @@ func (s *sides) find(ctx context.Context) error {
 				continue
 			}
 			tp := types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number}
-			k, failed := leaderOf(&copier{tp: tp, gone: goneLooks}, topics[tp.Topic])
+			k, failed := leaderOf(&copier{tp: tp, gone: goneLooks}, md, topics[tp.Topic])
 			if failed.Reason != "" {
 				return fmt.Errorf("%s: %s", tp, failed.Detail)
 			}

@@ -215,12 +215,14 @@ type Reason string
 const (
 	SourceUnreachable Reason = "SOURCE_UNREACHABLE"
 	SourceLeaderMoved Reason = "SOURCE_LEADER_MOVED"
-	SourceNotReady    Reason = "SOURCE_NOT_READY"
-	SourceAuth        Reason = "SOURCE_AUTHENTICATION"
-	SourceTooOld      Reason = "SOURCE_TOO_OLD"
-	CorruptSource     Reason = "SOURCE_CORRUPT"
-	DiskFull          Reason = "DISK_FULL"
-	LogOffline        Reason = "LOG_OFFLINE"
+	// SourceNoLeader: nobody leads the source's partition, and no in-sync replica is up to be elected.
+	SourceNoLeader Reason = "SOURCE_NO_LEADER"
+	SourceNotReady Reason = "SOURCE_NOT_READY"
+	SourceAuth     Reason = "SOURCE_AUTHENTICATION"
+	SourceTooOld   Reason = "SOURCE_TOO_OLD"
+	CorruptSource  Reason = "SOURCE_CORRUPT"
+	DiskFull       Reason = "DISK_FULL"
+	LogOffline     Reason = "LOG_OFFLINE"
 
 	TopicIDMismatch      Reason = "TOPIC_ID_MISMATCH"
 	OtherCluster         Reason = "OTHER_CLUSTER"
