@@ -15,6 +15,7 @@ import (
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore/backup"
 	"tidemark/internal/vfs"
@@ -242,6 +243,27 @@ func TestMinISRAboveTheReplicas(t *testing.T) {
 	if r, err := read(p, 0); err != nil || r.HighWatermark != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
+}
+
+// TestAWriteBelowTheMinimumAfterwards: with log.flush.acks one round can hold an append, the
+// fetch that proves it, and a smaller ISR; the sync after it finds the mark there and too few replicas.
+func TestAWriteBelowTheMinimumAfterwards(t *testing.T) {
+	f := func(isr int, want wire.ErrCode) {
+		t.Helper()
+		p := &Partition{tp: types.TopicPartition{Topic: "a"}}
+		led := replica.LeaderState{Revision: 1, Replicas: []types.BrokerID{1, 2}, ISR: []meta.ISRMember{{ID: 1}}, MinISR: 1, LogEnd: 10}
+		p.leader.Lead(1, led)
+		led.Revision, led.MinISR, led.ISR = 2, 2, []meta.ISRMember{{ID: 1}, {ID: 2}}[:isr]
+		p.leader.Lead(1, led)
+		write, later := &appendOp{next: 10, reply: make(chan struct{}, 2)}, &appendOp{next: 11, reply: make(chan struct{}, 2)}
+		p.waiting = []*appendOp{write, later}
+		p.settle(p.leader.HighWatermark())
+		if wire.CodeOf(write.err) != want || len(write.reply) != 1 || len(later.reply) != 0 {
+			t.Errorf("ISR of %d: %v, %d and %d replies", isr, write.err, len(write.reply), len(later.reply))
+		}
+	}
+	f(1, wire.ErrNotEnoughReplicasAfterAppend)
+	f(2, wire.None)
 }
 
 func alter(t *testing.T, b *Broker, topic string, changes ...api.ConfigChange) {

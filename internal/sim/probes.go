@@ -54,7 +54,7 @@ var knownClusterProbes = []string{
 	"restore: a node starts that knew nothing newer", "vault: full, uncommitted records dropped",
 	"election: unclean", "end: replicas are equal", "follower: divergence", "network: message lost", "network: request timed out",
 	"operator: topic made again", "operator: unclean election after the faults", "producer: begins anew", "producer: timed out",
-	"producer: NOT_ENOUGH_REPLICAS", "producer: NOT_ENOUGH_REPLICAS_AFTER_APPEND", "producer: KAFKA_STORAGE_ERROR",
+	"producer: NOT_ENOUGH_REPLICAS", "producer: KAFKA_STORAGE_ERROR",
 	"store: late transaction applied", "store: outcome unknown", "store: watch compacted", "store: watch lags",
 }
 
