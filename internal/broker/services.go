@@ -149,7 +149,7 @@ func (b *Broker) refuseLostMetadata() error {
 		for name := range d.found {
 			if _, ok := folderPartition(name); ok {
 				return &DirRefused{Dir: d.path, Reason: fmt.Sprintf(
-					"it holds partitions (%s, ...) but the metadata store knows nothing of cluster %s; restore the metadata, or start with an empty folder", name, b.clusterID)}
+					"it holds partitions (%s, ...) but the metadata store knows nothing of cluster %s; restore the metadata (tidemark cluster restore FILE; without a backup, where this was the only node, --from-folders), or start with an empty folder", name, b.clusterID)}
 			}
 		}
 	}

@@ -76,12 +76,13 @@ type clusterRestoreCmd struct {
 	nodeFlags
 	File    string `arg:"" optional:"" help:"The backup." type:"existingfile"`
 	InPlace bool   `help:"Instead of a backup: the metadata that is there went back in time by other means, such as a snapshot of etcd or of a disk."`
-	Yes     bool   `short:"y" help:"Don't ask."`
+	salvageFlags
+	Yes bool `short:"y" help:"Don't ask."`
 }
 
 func (c *clusterRestoreCmd) Run(ctx context.Context, s Streams) error {
-	if (c.File == "") != c.InPlace {
-		return fmt.Errorf("%w: name the backup, or say --in-place", errUsage)
+	if given := c.given(c.File != "", c.InPlace); given != 1 {
+		return fmt.Errorf("%w: name the backup, or say one of --in-place, --from-database and --from-folders", errUsage)
 	}
 	cfg, _, err := c.resolve()
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *clusterRestoreCmd) Run(ctx context.Context, s Streams) error {
 	}
 	var taken *backup.Backup
 	if !c.InPlace {
-		if taken, err = readBackup(c.File); err != nil {
+		if taken, err = c.source(s, cfg, c.File); err != nil {
 			return err
 		}
 		if err := sameCluster(cfg, taken.ClusterID); err != nil {
@@ -105,6 +106,7 @@ func (c *clusterRestoreCmd) Run(ctx context.Context, s Streams) error {
 	if taken != nil {
 		warning += fmt.Sprintf("\nThe backup is of cluster %s at revision %d, taken %s.", taken.ClusterID, taken.Revision, time.UnixMilli(int64(taken.TakenAt)).UTC().Format(time.RFC3339))
 	}
+	warning += c.warning()
 	if err := confirm(s, c.Yes, warning, "restore"); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"tidemark/internal/core/types"
+	"tidemark/internal/vfs"
 )
 
 // CheckpointLine is one partition's line in an offset checkpoint file.
@@ -115,4 +116,13 @@ func ParsePartitionMetadata(data []byte) (types.TopicID, error) {
 		return id, fmt.Errorf("partition.metadata: version %.20q, topic id present: %t", version, found && !id.IsZero())
 	}
 	return id, nil
+}
+
+// ReadTopicID reads the partition.metadata of a partition's folder; an absent one is fs.ErrNotExist.
+func ReadTopicID(fsys vfs.FS, dir string) (types.TopicID, error) {
+	b, err := vfs.ReadFile(fsys, join(dir, partitionMetaFile), 1<<16)
+	if err != nil {
+		return types.TopicID{}, err
+	}
+	return ParsePartitionMetadata(b)
 }
