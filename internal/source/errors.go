@@ -112,6 +112,7 @@ const (
 	CodeSASLAuthenticationFailed  Code = 58
 	CodeFetchSessionIDNotFound    Code = 70
 	CodeInvalidFetchSessionEpoch  Code = 71
+	CodeListenerNotFound          Code = 72
 	CodeFencedLeaderEpoch         Code = 74
 	CodeUnknownLeaderEpoch        Code = 75
 	CodeOffsetNotAvailable        Code = 78

@@ -52,6 +52,10 @@ func describeLeaderless(image *meta.Image, e *meta.Partition, me control.Me, p *
 // replica is up; its metadata doesn't show the eligible ones (KIP-966), which it elects
 // before anybody looks.
 func leaderless(tp types.TopicPartition, md *source.Metadata, p *source.Partition) core.SourceFailed {
+	if p.Code == source.CodeListenerNotFound { // it has one: no election helps
+		return core.SourceFailed{Reason: core.SourceUnreachable, Detail: fmt.Sprintf(
+			"the leader of %s of the source (cluster %s) can't be reached through the listener that the mirror uses (%s): give that broker the listener, or the mirror bootstrap addresses of one that all brokers have", tp, orNone(md.ClusterID), p.Code)}
+	}
 	where := fmt.Sprintf("%s of the source (cluster %s) has no leader", tp, orNone(md.ClusterID))
 	for _, b := range md.Brokers {
 		if slices.Contains(p.ISR, b.ID) && !slices.Contains(p.Offline, b.ID) {
