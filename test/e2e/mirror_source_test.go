@@ -19,6 +19,7 @@ import (
 	"tidemark/internal/compare"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/test/e2e/harness"
 )
@@ -267,6 +268,30 @@ func copyTree(t testing.TB, from, to string) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSourcePartitionWithoutLeader: the status says that the source's partition has no
+// leader and what helps there, and forgets it once somebody leads again.
+func TestSourcePartitionWithoutLeader(t *testing.T) {
+	c := harness.StartCluster(t, 2, harness.WithSetting("controlled.shutdown.enable", "false"))
+	c.CreateTopic(t, "orders", []types.BrokerID{2}, nil)
+	c.ProduceAll(t, "orders", kgo.AllISRAcks(), harness.Values("v", 3)...)
+	standby := startStandby(t)
+	mirrorOf(t, standby, mirror.Spec{Bootstrap: []string{c.Nodes[1].Addr}, Topics: "orders"})
+	awaitEnd(t, standby, "orders", 0, 3)
+	c.Nodes[2].Stop(t)
+	p := awaitReason(t, standby, "orders", 0, core.SourceNoLeader)
+	for _, want := range []string{"orders-0 of the source", "in-sync replicas [2]", "--bootstrap-server " + c.Nodes[1].Addr + " --election-type unclean --topic orders --partition 0"} {
+		if !strings.Contains(p.Reason, want) {
+			t.Errorf("%q lacks %q", p.Reason, want)
+		}
+	}
+	c.Nodes[2] = c.Nodes[2].Restart(t)
+	c.ProduceAll(t, "orders", kgo.AllISRAcks(), "again")
+	awaitEnd(t, standby, "orders", 0, 4)
+	if p := statusOf(t, standby, "orders", 0); p.State != meta.MirrorMirroring || p.Reason != "" {
+		t.Errorf("with a leader again: %+v", p)
 	}
 }
 
