@@ -25,13 +25,16 @@ type seenMark struct {
 	// restore is the id of the restore that the metadata came from, empty: from none.
 	restore  string
 	revision meta.Revision
+	// offices are those in force at the revision, by which another history with the
+	// same revisions is known.
+	offices offices
 	// unreadable: the note can't be read. Nothing is deleted by it.
 	unreadable bool
 }
 
 // markOf is where an image stands.
 func markOf(image *meta.Image) seenMark {
-	m := seenMark{revision: image.Revision()}
+	m := seenMark{revision: image.Revision(), offices: officesOf(image)}
 	if c, ok := image.Cluster(); ok {
 		m.restore = c.Record.RestoreID()
 	}
@@ -41,7 +44,8 @@ func markOf(image *meta.Image) seenMark {
 // follows reports whether now is the metadata that the dir followed, or what came
 // of it: what isn't there any more was deleted.
 func (m seenMark) follows(now seenMark) bool {
-	return !m.unreadable && m.restore == now.restore && m.revision <= now.revision
+	_, other := m.stranger(now.offices)
+	return !m.unreadable && m.restore == now.restore && m.revision <= now.revision && !other
 }
 
 // writeSeen notes where the metadata is that the dir follows. After a restore it
@@ -50,10 +54,8 @@ func (d *logDir) writeSeen(now seenMark) error {
 	if now.restore == d.seen.restore && now.revision <= d.seen.revision || now.restore != d.seen.restore && !d.swept.Load() {
 		return nil
 	}
-	text := fmt.Appendf(nil, "0\n%d\n", now.revision)
-	if now.restore != "" {
-		text = fmt.Appendf(nil, "1\n%s\n%d\n", now.restore, now.revision)
-	}
+	now.offices = now.offices.newest()
+	text := fmt.Appendf(nil, "2\n%s\n%d\n%s", now.restore, now.revision, now.offices.lines())
 	if err := vfs.WriteAtomic(d.fs, filepath.Join(d.path, seenRevisionFile), text); err != nil {
 		return err
 	}
@@ -63,7 +65,7 @@ func (d *logDir) writeSeen(now seenMark) error {
 
 // readSeen reads the note. One that can't be read is told as such: nothing is deleted by it.
 func (d *logDir) readSeen() error {
-	data, err := vfs.ReadFile(d.fs, filepath.Join(d.path, seenRevisionFile), 256)
+	data, err := vfs.ReadFile(d.fs, filepath.Join(d.path, seenRevisionFile), 512)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -76,19 +78,30 @@ func (d *logDir) readSeen() error {
 
 func parseSeen(text string) seenMark {
 	lines := strings.Split(text, "\n")
+	end := len(lines) - 1 // an empty one
+	var m seenMark
+	var revision string
+	noted, ok := offices{}, true
 	switch {
-	case len(lines) == 4 && lines[0] == "1":
-		lines = lines[1:]
-	case len(lines) == 3 && lines[0] == "0":
-		lines[0] = ""
+	case end >= 4 && lines[0] == "2":
+		m.restore, revision = lines[1], lines[2]
+		noted, ok = parseOffices(lines[3:end])
+	case end == 3 && lines[0] == "1":
+		m.restore, revision = lines[1], lines[2]
+	case end == 2 && lines[0] == "0":
+		revision = lines[1]
 	default:
 		return seenMark{unreadable: true}
 	}
-	n, err := strconv.ParseInt(lines[1], 10, 64)
-	if err != nil || n < 0 || lines[2] != "" {
+	n, err := strconv.ParseInt(revision, 10, 64)
+	if err != nil || n < 0 || lines[end] != "" || !ok {
 		return seenMark{unreadable: true}
 	}
-	return seenMark{restore: lines[0], revision: meta.Revision(n)}
+	m.revision, m.offices = meta.Revision(n), noted
+	if lines[0] != "2" { // an earlier program's, which noted no offices
+		m.offices.above = m.revision
+	}
+	return m
 }
 
 // finish leaves the dir as the next start should find it: checkpoints, and the

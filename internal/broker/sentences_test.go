@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -88,6 +89,21 @@ func TestWhatANodeThatCantStartSays(t *testing.T) {
 		w.store.Restore(old)
 		return w
 	}, "METADATA_WENT_BACK", "tidemark cluster restore --in-place")
+	f("metadata that went back and went on", func(w *world) *world {
+		old := w.store.Backup()
+		b := w.open()
+		createTopic(t, b, "since", 1)
+		followed := b.Image().Revision()
+		closeNode(t, b)
+		w.store.Restore(old)
+		first := w.with("node.id=2")
+		first.fs = vfs.NewMem()
+		b = first.open() // until the test ends: it knew nothing newer
+		for i := 0; b.Image().Revision() <= followed+4; i++ {
+			createTopic(t, b, fmt.Sprint("other-", i), 1)
+		}
+		return w
+	}, "METADATA_WENT_BACK", "a node registered at revision", "tidemark cluster restore --in-place")
 	f("metadata from before a restore", func(w *world) *world {
 		id := clusterOf(t, w)
 		before := w.store.Backup()

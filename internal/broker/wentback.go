@@ -17,7 +17,8 @@ const wayOfWentBack = "What it says of in-sync replicas may have ceased to be tr
 // noticeRestore compares the metadata with what this node's log dirs have
 // followed. Metadata that came from a backup says so by its restore id: folders
 // that it doesn't know are kept, and no mark of a clean shutdown counts. Metadata
-// that is older than the folders and doesn't say so stops the node: what it tells
+// that is older than the folders, or has gone on from an older state (a registration
+// tells that the folders should know), and doesn't say so stops the node: what it tells
 // of in-sync replicas was true once, and nobody can see what is missing (R19).
 // The mark of a restore never goes away but by a later one, so that metadata
 // without any is older than a folder that has followed some.
@@ -34,6 +35,10 @@ func (b *Broker) noticeRestore(image *meta.Image) error {
 				"the store was put back to before that restore, or it is another store. "+wayOfWentBack, now.revision, d.seen.restore)}
 		case d.seen.restore != now.restore:
 			b.tellRestore(image, d)
+		case d.seen.revision <= now.revision:
+			o, _ := d.seen.stranger(now.offices)
+			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: in the metadata store a node registered at revision %d of which this folder knows nothing, though it has followed the store up to %d: "+
+				"the store was put back to an earlier state and has gone on from there, or it is another store. "+wayOfWentBack, o.taken, d.seen.revision)}
 		default:
 			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: the metadata store is at revision %d and this folder has followed it up to %d: "+
 				"it was put back to an earlier state, or it is another store. "+wayOfWentBack,
@@ -55,7 +60,9 @@ func (b *Broker) refuseHalfRestored(ctx context.Context) error {
 }
 
 // isNew reports a log dir that has followed no metadata yet.
-func (d *logDir) isNew() bool { return d.seen == seenMark{} && !d.holdsPartitions() }
+func (d *logDir) isNew() bool {
+	return d.seen.restore == "" && d.seen.revision == 0 && !d.seen.unreadable && !d.holdsPartitions()
+}
 
 func (d *logDir) holdsPartitions() bool {
 	for name := range d.found {

@@ -224,6 +224,9 @@ func (j *judge) started(m *machine) {
 	case m.followedTo > m.bootedOn:
 		j.fail("MetadataWentBack", "%s serves on metadata that was put back to revision %d, and was at %d when it read it; its folder had followed it to %d",
 			m.name, j.c.restores.to, m.bootedOn, m.followedTo)
+	case m.since > 0 && m.since <= m.followedTo:
+		j.fail("MetadataWentBack", "%s serves on metadata that was put back to revision %d, and showed it who registered since, at %d; its folder had followed it to %d",
+			m.name, j.c.restores.to, m.since, m.followedTo)
 	case m.followedTo > j.c.restores.to:
 		j.c.k.probe("restore: a node starts on other metadata that has come as far as what it knew")
 	default:
@@ -233,14 +236,30 @@ func (j *judge) started(m *machine) {
 
 // noteFollowed reads how far a machine's folder has followed the metadata, before a start.
 func (m *machine) noteFollowed() {
-	m.toldBack, m.followedTo, m.bootedOn = false, 0, 0
-	raw, err := vfs.ReadFile(m.mem, logDir+"/metadata-revision-checkpoint", 256)
+	m.toldBack, m.followedTo, m.bootedOn, m.since = false, 0, 0, 0
+	raw, err := vfs.ReadFile(m.mem, logDir+"/metadata-revision-checkpoint", 512)
 	if err != nil {
 		return
 	}
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	n, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
+	if len(lines) < 3 || lines[0] != "2" {
+		return
+	}
+	n, err := strconv.ParseInt(lines[2], 10, 64)
 	if err == nil {
 		m.followedTo = meta.Revision(n)
+	}
+}
+
+// noteRead takes note of the metadata that a process read before it registered: at
+// which revision, and the first registration in it that was made since it went back.
+func (m *machine) noteRead(kvs []metastore.KV, rev meta.Revision) {
+	m.bootedOn, m.since = rev, 0
+	keys := meta.KeysOf("cluster")
+	for _, kv := range kvs {
+		office := kv.Key == keys.Controller() || strings.HasPrefix(kv.Key, keys.Root()+"brokers/")
+		if office && kv.CreateRevision > m.c.restores.to && (m.since == 0 || kv.CreateRevision < m.since) {
+			m.since = kv.CreateRevision
+		}
 	}
 }
