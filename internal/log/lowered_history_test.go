@@ -47,6 +47,48 @@ func TestFirstEntryFallsWithTheLogStart(t *testing.T) {
 	}
 }
 
+// TestDeletedRecordsDontCutTheLog: a log that was cut to its log start still has the
+// deleted records in their segment. What came then, of an older epoch, from the leader
+// of an unclean election, was synced and must be there after a crash.
+func TestDeletedRecordsDontCutTheLog(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		start types.Offset // as it is known at the start
+		end   types.Offset
+	}{
+		{"deleted", 5, 7},
+		{"not deleted", 4, 5}, // an epoch that falls ends a log
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := options(memFS(t))
+			l, _ := mustOpen(t, o)
+			follow(t, l, spec{base: 0, n: 5, epoch: 3}, spec{base: 5, epoch: 3, size: 900})
+			l.SetHighWatermark(6)
+			_, err := l.DeleteRecords(5)
+			if err == nil {
+				_, err = l.Cut(5, CutReason{Cause: CauseDivergence})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			follow(t, l, spec{base: 5, epoch: 2}, spec{base: 6, epoch: 4, size: 900})
+			if err := l.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			l.CloseUnclean()
+
+			o.LogStart, o.RecoveryPoint = c.start, 5
+			l, r := mustOpen(t, o)
+			if v := l.View(); v.LogStart != c.start || v.LogEnd != c.end {
+				t.Errorf("the log is [%d, %d), expected [%d, %d): %s", v.LogStart, v.LogEnd, c.start, c.end, r.TruncatedBecause)
+			}
+			if h := l.View().History.String(); c.end == 7 && h != "[2@5 4@6]" {
+				t.Errorf("history %s", h)
+			}
+		})
+	}
+}
+
 func sameEntries(t *testing.T, checkpoint string, h *epoch.History) bool {
 	t.Helper()
 	entries, err := epoch.ParseCheckpoint([]byte(checkpoint))

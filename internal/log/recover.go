@@ -114,6 +114,7 @@ func (p *opening) scan(s *segment, f vfs.File, size int64) (reason, err error) {
 	w := walk(f, 0, size)
 	defer w.done()
 	for w.next() {
+		p.leaveDeleted(s, &w.h)
 		if err := p.plausible(s, &w.h); err != nil {
 			return err, nil
 		}
@@ -140,6 +141,17 @@ func (p *opening) scan(s *segment, f vfs.File, size int64) (reason, err error) {
 func (p *opening) imply(h *batch.Header, logEnd types.Offset) {
 	if n := len(p.implied); n == 0 || p.implied[n-1].epoch != h.PartitionLeaderEpoch {
 		p.implied = append(p.implied, epochStep{h.PartitionLeaderEpoch, logEnd})
+	}
+}
+
+// leaveDeleted forgets the epochs of batches that lie wholly below the log start, at
+// the first batch above them that is of an older epoch: a cut down to the log start
+// leaves deleted records in their segment, and what is written then may come from an
+// unclean election's leader.
+func (p *opening) leaveDeleted(s *segment, h *batch.Header) {
+	start, n := p.l.o.LogStart, len(p.implied)
+	if n > 0 && s.next <= start && start <= h.BaseOffset && h.PartitionLeaderEpoch < p.implied[n-1].epoch {
+		p.implied = p.implied[:0]
 	}
 }
 
