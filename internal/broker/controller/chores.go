@@ -24,8 +24,8 @@ func (c *Controller) chores(ctx context.Context) error {
 	now := clock.Now(ctx)
 	for id := range c.waiting {
 		if now.Sub(c.waiting[id]) > reportPatience {
+			// No poke: with nobody to elect the next step would come here again at once.
 			c.putBack(map[meta.PartitionID]struct{}{id: {}}, false)
-			c.Poke()
 		}
 	}
 	if now.Sub(c.swept) > sweepEvery {

@@ -228,3 +228,20 @@ func TestSweep(t *testing.T) {
 		}
 	}
 }
+
+// TestNobodyToElect: a partition whose unclean election has waited long enough and
+// still finds nobody is looked at with each tick, and not over and over.
+func TestNobodyToElect(t *testing.T) {
+	boss := newFakeNode(t, mem.New(), 1)
+	c := boss.controller()
+	step(t, c)
+	id := meta.PartitionID{Topic: boss.create(1, 1), Number: 0}
+	c.waiting[id] = time.Now().Add(-reportPatience - time.Minute)
+	for len(c.poke) > 0 {
+		<-c.poke
+	}
+	step(t, c)
+	if _, again := c.dirty[id]; !again || len(c.poke) != 0 {
+		t.Errorf("looked at again: %v; at once: %v", again, len(c.poke) != 0)
+	}
+}
