@@ -169,6 +169,16 @@ func (p *Partition) View() (log.View, bool) {
 	return s.log.View(), true
 }
 
+// agreedEnd is the log end of a leader, or of a follower whose log was found to agree
+// with its leader's; false of any other.
+func (p *Partition) agreedEnd() (types.Offset, bool) {
+	s := p.serving.Load()
+	if s.log == nil || s.readErr != nil {
+		return 0, false
+	}
+	return s.log.View().LogEnd, true
+}
+
 // LeaderEpoch gives the epoch in which this node serves the partition, and why
 // it doesn't if it doesn't.
 func (p *Partition) LeaderEpoch() (types.LeaderEpoch, error) {

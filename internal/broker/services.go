@@ -296,14 +296,15 @@ func (b *Broker) apiSettings() api.Settings {
 	}
 }
 
-// logEnd is the log end of a partition that this node holds, leading it or not.
+// logEnd is the log end of a partition that this node leads, or holds as its leader
+// does: a follower that hasn't had an answer of the leader in its epoch may still hold
+// what the leader lacks, or what a first cut is going to take (R19), and says nothing.
 func (b *Broker) logEnd(id types.TopicID, number int32) (types.Offset, bool) {
 	p, ok := b.Partition(id, number)
 	if !ok {
 		return 0, false
 	}
-	v, ok := p.View()
-	return v.LogEnd, ok
+	return p.agreedEnd()
 }
 
 // openVault opens what takes the removed records, before any log is opened.

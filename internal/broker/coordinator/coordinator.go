@@ -21,8 +21,8 @@ type Options struct {
 	Image      func() *meta.Image
 	Partitions api.Partitions
 	Topics     api.Topics
-	// LogEnd gives the log end of a partition that this node holds, leading it
-	// or not, false if it doesn't hold it. Mirrored offsets don't pass it.
+	// LogEnd gives the log end of a partition that this node leads, or holds as its
+	// leader does; false of any other. Mirrored offsets don't pass it.
 	LogEnd func(id types.TopicID, partition int32) (types.Offset, bool)
 	Logger *slog.Logger
 	// Now gives the wall clock's time, for what is written into records.
