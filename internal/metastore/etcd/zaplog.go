@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 
@@ -99,6 +100,9 @@ func (c *slogCore) Sync() error { return nil }
 func isHarmless(message string, fields []zapcore.Field) bool {
 	for _, f := range fields {
 		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType && err != nil {
+			if errors.Is(err, context.Canceled) {
+				return true // what a member that stops, or a client that went away, interrupts
+			}
 			message += " " + err.Error()
 		}
 	}
