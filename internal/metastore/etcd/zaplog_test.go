@@ -32,7 +32,9 @@ func TestLogger(t *testing.T) {
 	f(func() { log.Error("bad", zap.Error(errors.New("torn"))) }, `level=ERROR msg="etcd: bad" error=torn`)
 	f(func() { log.Error("stopping", zap.Error(errors.New("etcdserver: server closed"))) }, "")
 	f(func() { log.Error("rejecting promote learner: learner is not ready") }, "")
-	f(func() { log.Warn("failed to update cluster version", zap.Error(fmt.Errorf("apply: %w", context.Canceled))) }, "")
+	f(func() {
+		log.Warn("failed to update cluster version", zap.Error(fmt.Errorf("apply: %w", context.Canceled)))
+	}, "")
 	f(func() { log.Warn("failed to update cluster version", zap.Error(context.DeadlineExceeded)) }, "cluster version")
 	f(func() { log.Warn("lost TCP streaming connection with remote peer") }, "")
 	f(func() { log.Warn("peer became inactive (message send to peer failed)") }, "became inactive")
