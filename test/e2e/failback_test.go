@@ -129,6 +129,22 @@ func (s *side) logEnd(t *testing.T, partition int32) types.Offset {
 	return v.LogEnd
 }
 
+// mirrorOf fills a's topic, names each side's mirror of the other, and waits until b has copied a.
+func (b *side) mirrorOf(t *testing.T, a *side, partitions int32) {
+	t.Helper()
+	a.createTopic(t, partitions)
+	a.write(t, partitions, "first", 5)
+	for _, s := range []struct{ of, to *side }{{b, a}, {a, b}} {
+		if err := s.of.any().Mirrors().Create(harness.Context(t), mirror.Spec{Name: "m", Bootstrap: s.to.addresses()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.any().Mirrors().Start(harness.Context(t), "m"); err != nil {
+		t.Fatal(err)
+	}
+	awaitCopy(t, a, b, partitions)
+}
+
 // awaitCopy waits until every replica of a mirror holds what its source holds.
 func awaitCopy(t *testing.T, from, to *side, partitions int32) {
 	t.Helper()
@@ -295,17 +311,7 @@ func TestFailbackRounds(t *testing.T) {
 		t.Run(shape.name, func(t *testing.T) {
 			const partitions = 3
 			a, b := startSide(t, "A", shape.nodes), startSide(t, "B", shape.nodes)
-			a.createTopic(t, partitions)
-			a.write(t, partitions, "first", 5)
-			for _, s := range []struct{ of, to *side }{{b, a}, {a, b}} {
-				if err := s.of.any().Mirrors().Create(harness.Context(t), mirror.Spec{Name: "m", Bootstrap: s.to.addresses()}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := b.any().Mirrors().Start(harness.Context(t), "m"); err != nil {
-				t.Fatal(err)
-			}
-			awaitCopy(t, a, b, partitions)
+			b.mirrorOf(t, a, partitions)
 			primary, standby := a, b
 			for round := range shape.rounds {
 				// What the standby doesn't get any more, and what is written after it was promoted.

@@ -37,17 +37,7 @@ func kipPair(t *testing.T, partitions int32) (a, b *side, reconnect func()) {
 	t.Helper()
 	a, _ = startKIPSide(t, "A")
 	b, reconnect = startKIPSide(t, "B")
-	a.createTopic(t, partitions)
-	a.write(t, partitions, "first", 5)
-	for _, s := range []struct{ of, to *side }{{b, a}, {a, b}} {
-		if err := s.of.any().Mirrors().Create(harness.Context(t), mirror.Spec{Name: "m", Bootstrap: s.to.addresses()}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := b.any().Mirrors().Start(harness.Context(t), "m"); err != nil {
-		t.Fatal(err)
-	}
-	awaitCopy(t, a, b, partitions)
+	b.mirrorOf(t, a, partitions)
 	return a, b, reconnect
 }
 
