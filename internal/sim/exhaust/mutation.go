@@ -35,6 +35,7 @@ type rules struct {
 	noCutAtAll   bool // R19: nobody makes the first cut
 	pointStays   bool // R19: records are read back under the checkpoint of the adopted list
 	cutInSync    bool // R19: only in-sync replicas make the first cut
+	leadUncut    bool // R19: who leads what clients write to makes no first cut
 	sameEpoch    bool // R18, R22: an adoption doesn't raise the leader epoch
 	lowEpoch     bool // R23: the promoted epoch is not above what was seen of the source
 	inTwo        bool // R23: a promotion is two transactions
@@ -96,7 +97,7 @@ func (r *rules) looked(s mirror.Source, rec *meta.PartitionRecord) mirror.Source
 
 // skipsFirstCut reports whether a replica takes the list without the cut.
 func (r *rules) skipsFirstCut(n *node) bool {
-	return r.noCutAtAll || r.cutInSync && !n.rec.InISR(n.id)
+	return r.noCutAtAll || r.cutInSync && !n.rec.InISR(n.id) || r.leadUncut && n.leading
 }
 
 // proposed is the record that a machine's transaction writes.
@@ -217,6 +218,8 @@ func mutations() []mutation {
 			left: budgets{forStarts: 2}},
 		{name: "cut-in-sync", rule: "R19: only in-sync replicas make the first cut", finds: wrong, world: "forked", depth: 6, rules: rules{cutInSync: true},
 			left: budgets{forStarts: 2, forCrashes: 1, forElections: 1}},
+		{name: "lead-uncut", rule: "R19: a leader that clients write to serves without its first cut", finds: wrong, world: "forked", depth: 3, rules: rules{leadUncut: true},
+			then: quoted, left: budgets{forFailovers: 1, forElections: 1, forLags: 2}},
 		{name: "point-stays", rule: "R19: an abandon reads records back under the checkpoint of the adopted list", finds: wrong, world: "promoted", depth: 4, rules: rules{pointStays: true},
 			left: budgets{forStarts: 2, forCrashes: 1, forAbandons: 1}},
 		{name: "no-realign", rule: "R20: the second cut comes without its transaction", finds: with("CutHasEpoch"), world: "mirrored", depth: 5, rules: inMirror(mirror.Rules{NoRealign: true}),
@@ -256,6 +259,8 @@ func mutations() []mutation {
 var (
 	// torn: A's leader is alone in sync, B has copied what A's other replica lacks.
 	torn = steps("kill a2", "settle ISR A", "write a1", "copy b1", "replicate b2", "kill a1", "start a2", "elect uncleanly a2")
+	// quoted: B is closed for its failback to A, which is to cut what both of its replicas hold.
+	quoted = steps("preview B", "begin start B quoting")
 	// forkedTwice: both have made an entry behind the shared ones, A by a promotion and B by an
 	// abandoned start. In between B lost a record that A has, and wrote another in its
 	// place, in an epoch between both entries'.
