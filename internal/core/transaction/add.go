@@ -1,0 +1,56 @@
+package transaction
+
+import "tidemark/internal/core/types"
+
+// add puts partitions into the transaction of a producer, which begins with the
+// first of them, or says whether they are in it.
+func (t *Table) add(now types.Millis, ev Add, out *Effects) {
+	if ev.ID == "" {
+		out.answer(ev, InvalidRequest)
+		return
+	}
+	x := t.ids[ev.ID]
+	if t.park(x, ev, out) {
+		return
+	}
+	if code := x.judge(ev.ProducerID, ev.Epoch); code != None {
+		out.answer(ev, code)
+		return
+	}
+	switch {
+	case x.meta.State.isPrepared():
+		out.answer(ev, ConcurrentTransactions)
+	case len(ev.Partitions) == 0, x.meta.State == Ongoing && x.meta.has(ev.Partitions):
+		out.answer(ev, None)
+	case ev.VerifyOnly:
+		out.answer(ev, TransactionAbortable)
+	default:
+		t.extend(now, x, ev, out)
+	}
+}
+
+// judge reports whether a request is of the present producer of the id.
+func (x *entry) judge(id types.ProducerID, epoch int16) ErrorCode {
+	switch {
+	case x == nil || id != x.meta.ProducerID:
+		return InvalidProducerIDMapping
+	case epoch != x.meta.Epoch:
+		return ProducerFenced
+	}
+	return None
+}
+
+func (t *Table) extend(now types.Millis, x *entry, ev Add, out *Effects) {
+	next, wall := x.meta, t.wall(now)
+	begins := next.State != Ongoing
+	if begins {
+		next.State, next.StartedAt, next.Partitions = Ongoing, wall, nil
+	}
+	next.Partitions, next.UpdatedAt = next.with(ev.Partitions), wall
+	t.change(x, next, out, func(now types.Millis, code ErrorCode, out *Effects) {
+		if code == None && begins {
+			x.startedAt = now
+		}
+		out.answer(ev, code)
+	})
+}
