@@ -74,6 +74,7 @@ type imageEdit struct {
 	brokerConfigs *edit[types.BrokerID, *BrokerConfig]
 	reports       *edit[types.BrokerID, *Report]
 	nodes         *edit[types.BrokerID, *Node]
+	drills        *edit[string, *Drill]
 	faults        *edit[string, *ValueError]
 	security      *securityEdit
 }
@@ -91,6 +92,7 @@ func newImageEdit(i *Image) *imageEdit {
 		brokerConfigs: i.brokerConfigs.edit(),
 		reports:       i.reports.edit(),
 		nodes:         i.nodes.edit(),
+		drills:        i.drills.edit(),
 		faults:        i.faults.edit(),
 		security:      i.security.edit(),
 	}
@@ -108,6 +110,7 @@ func (e *imageEdit) done(revision Revision) *Image {
 	n.brokerConfigs = e.brokerConfigs.done()
 	n.reports = e.reports.done()
 	n.nodes = e.nodes.done()
+	n.drills = e.drills.done()
 	n.faults = e.faults.done()
 	n.security = e.security.done(n.security, revision)
 	return n
@@ -142,6 +145,9 @@ func (e *imageEdit) put(kv KV) {
 	case KeyNode:
 		e.touched.nodes = append(e.touched.nodes, key.Broker)
 		e.fault(kv.Key, putEntry(e.nodes, key.Broker, kv, DecodeNode))
+	case KeyDrill:
+		e.touched.drills = append(e.touched.drills, key.Name)
+		e.fault(kv.Key, putEntry(e.drills, key.Name, kv, DecodeDrill))
 	case KeyACL:
 		e.fault(kv.Key, e.security.putACL(key.Name, kv))
 	case KeyScram:
@@ -252,6 +258,9 @@ func (e *imageEdit) delete(name string) {
 	case KeyNode:
 		e.touched.nodes = append(e.touched.nodes, key.Broker)
 		e.nodes.remove(key.Broker)
+	case KeyDrill:
+		e.touched.drills = append(e.touched.drills, key.Name)
+		e.drills.remove(key.Name)
 	case KeyACL:
 		e.security.deleteACL(key.Name)
 	case KeyScram:

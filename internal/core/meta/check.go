@@ -141,6 +141,9 @@ func (r *TopicRecord) check() error {
 	if r.GrownTo < 0 {
 		return fmt.Errorf("grown to %d replicas", r.GrownTo)
 	}
+	if r.Drill != nil && (r.Drill.Name == "" || r.Drill.Run == "") {
+		return fmt.Errorf("a part of drill %q, run %q", r.Drill.Name, r.Drill.Run)
+	}
 	return nil
 }
 

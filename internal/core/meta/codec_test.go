@@ -71,6 +71,10 @@ func TestEncoding(t *testing.T) {
 		SourceClusterID: "src", Want: WantRunning, StartID: "s1", Settings: map[string]string{"gap.policy": "fail"}, CreatedAt: 9}.Encode(),
 		`{"v":1,"name":"standby","bootstrap":["kafka:9092"],"clientConfig":{"security.protocol":"SSL"},"topics":".*","exclude":"x","groups":"g",`+
 			`"sourceClusterId":"src","want":"running","startId":"s1","settings":{"gap.policy":"fail"},"createdAt":9}`)
+	f("drill", DrillRecord{Name: "d", Mirror: "m", Run: "r", State: DrillMaking, Broker: 1, BrokerEpoch: 101, At: 9}.Encode(),
+		`{"v":1,"name":"d","mirror":"m","run":"r","state":"making","broker":1,"brokerEpoch":101,"at":9}`)
+	f("topic of a drill", TopicRecord{ID: topicA, Name: "a", Partitions: 1, Drill: &DrillMark{Name: "d", Run: "r"}}.Encode(),
+		`{"v":1,"id":"CgECAwQFBgcICQoLDA0ODw","name":"a","partitions":1,"drill":{"name":"d","run":"r"}}`)
 	f("broker config", BrokerConfigRecord{Configs: map[string]string{"a": "1"}}.Encode(), `{"v":1,"configs":{"a":"1"}}`)
 	f("node", NodeRecord{ID: 1, Directories: []string{"a", "b"}, Replaced: []string{"c"}}.Encode(), `{"v":1,"id":1,"directories":["a","b"],"replaced":["c"]}`)
 	f("features", FeaturesRecord{Levels: map[string]int16{FeatureMetadata: 1}}.Encode(), `{"v":1,"levels":{"tidemark.version":1}}`)

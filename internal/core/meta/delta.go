@@ -35,6 +35,7 @@ type Delta struct {
 	BrokerConfigs []Change[BrokerConfig]
 	Reports       []Change[Report]
 	Nodes         []Change[Node]
+	Drills        []Change[Drill]
 	// ProducerIDs, Controller, Cluster and Features tell whether those single records changed.
 	ProducerIDs, Controller, Cluster, Features bool
 }
@@ -42,7 +43,7 @@ type Delta struct {
 // IsEmpty reports whether the images differ only in their revision.
 func (d *Delta) IsEmpty() bool {
 	return len(d.Topics) == 0 && len(d.Partitions) == 0 && len(d.Brokers) == 0 && len(d.Mirrors) == 0 &&
-		len(d.BrokerConfigs) == 0 && len(d.Reports) == 0 && len(d.Nodes) == 0 &&
+		len(d.BrokerConfigs) == 0 && len(d.Reports) == 0 && len(d.Nodes) == 0 && len(d.Drills) == 0 &&
 		!d.ProducerIDs && !d.Controller && !d.Cluster && !d.Features
 }
 
@@ -55,6 +56,7 @@ type touched struct {
 	brokerConfigs []types.BrokerID
 	reports       []types.BrokerID
 	nodes         []types.BrokerID
+	drills        []string
 }
 
 func unique[T any](ids []T, compare func(a, b T) int) []T {
@@ -81,13 +83,17 @@ func touchedByEither(a, b *Image) touched {
 		brokerConfigs: keysOf(nil, a.brokerConfigs, b.brokerConfigs),
 		reports:       keysOf(nil, a.reports, b.reports),
 		nodes:         keysOf(nil, a.nodes, b.nodes),
+		drills:        keysOf(nil, a.drills, b.drills),
 	}
 }
 
 // diff compares two images where they may differ.
 func diff(old, next *Image, t touched) Delta {
+	drills := changes(unique(t.drills, strings.Compare), old.Drill, next.Drill)
+	t.topics = append(t.topics, unveiled(old, next, drills)...)
 	d := Delta{
 		Revision:      next.revision,
+		Drills:        drills,
 		Topics:        changes(unique(t.topics, compareTopicID), old.Topic, next.Topic),
 		Brokers:       changes(unique(t.brokers, cmp.Compare), old.Broker, next.Broker),
 		Mirrors:       changes(unique(t.mirrors, strings.Compare), old.Mirror, next.Mirror),

@@ -51,6 +51,9 @@ func Describe(i *Image, prefix string) Description {
 	for name, e := range i.mirrors.all() {
 		add(d, i.keys.Mirror(name), e, summarizeMirror)
 	}
+	for name, e := range i.drills.all() {
+		add(d, i.keys.Drill(name), e, summarizeDrill)
+	}
 	for name, e := range i.names.all() {
 		add(d, i.keys.Name(name), e, func(r *NameRecord) string { return r.ID.String() })
 	}
@@ -206,6 +209,9 @@ func summarizeTopic(r *TopicRecord) string {
 	s := fmt.Sprintf("%s, %d partitions", r.Name, r.Partitions)
 	if r.Internal {
 		s += ", internal"
+	}
+	if r.Drill != nil {
+		s += ", of drill " + r.Drill.Name
 	}
 	if len(r.Configs) > 0 {
 		s += ": " + summarizeMap(r.Configs)

@@ -23,7 +23,7 @@ func TestFormatDocument(t *testing.T) {
 		t.Fatal(faults)
 	}
 	_, ok := image.TopicByName("orders")
-	if described := len(Describe(image, "").Entries); described != 14 || described != len(kvs) || !ok {
+	if described := len(Describe(image, "").Entries); described != 15 || described != len(kvs) || !ok {
 		t.Fatalf("%d examples, %d in the image; one for each kind of key, two for partitions", len(kvs), described)
 	}
 	for _, want := range []PartitionRecord{examplePartition(), exampleMirrorPartition()} {

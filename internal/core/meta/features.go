@@ -54,8 +54,8 @@ const FeatureMetadata = "tidemark.version"
 // KnownFeatures lists the features that this program knows, by name.
 func KnownFeatures() []Feature {
 	return []Feature{
-		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: LevelSecurity}, Absent: 1, Fresh: LevelSecurity,
-			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs, SCRAM credentials, the cuts of consistent failovers"}},
+		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: LevelDrills}, Absent: 1, Fresh: LevelDrills,
+			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs, SCRAM credentials, the cuts of consistent failovers", "drills of any size"}},
 	}
 }
 

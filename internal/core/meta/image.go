@@ -74,6 +74,7 @@ type Image struct {
 	cluster       *Cluster
 	nodes         tree[types.BrokerID, *Node]
 	features      *FeatureLevel
+	drills        tree[string, *Drill]
 	faults        tree[string, *ValueError]
 	security      security
 }
@@ -92,6 +93,7 @@ func Empty(clusterID string) *Image {
 		brokerConfigs: newTree[types.BrokerID, *BrokerConfig](cmp.Compare[types.BrokerID]),
 		reports:       newTree[types.BrokerID, *Report](cmp.Compare[types.BrokerID]),
 		nodes:         newTree[types.BrokerID, *Node](cmp.Compare[types.BrokerID]),
+		drills:        newTree[string, *Drill](strings.Compare),
 		faults:        newTree[string, *ValueError](strings.Compare),
 		security:      emptySecurity(),
 	}
@@ -106,10 +108,10 @@ func (i *Image) Keys() Keys { return i.keys }
 // Revision is the revision up to which the image knows everything.
 func (i *Image) Revision() Revision { return i.revision }
 
-// Topic finds a topic by id.
+// Topic finds a topic by id. One that is part of a drill exists while that is ready.
 func (i *Image) Topic(id types.TopicID) (*Topic, bool) {
 	t, ok := i.topics.get(id)
-	return t, ok && t.Record != nil
+	return t, ok && i.shows(t)
 }
 
 // TopicByName finds a topic by name.
@@ -122,7 +124,7 @@ func (i *Image) TopicByName(name string) (*Topic, bool) {
 }
 
 // TopicEntry finds a topic's key whether or not its value can be read: its
-// Record may be nil. Use it where a topic that can't be read must be dealt with.
+// Record may be nil, and its drill not be ready. Use it where a topic that can't be read must be dealt with.
 func (i *Image) TopicEntry(id types.TopicID) (*Topic, bool) { return i.topics.get(id) }
 
 // NameOf gives the name that is reserved for a topic id, by looking at all of
@@ -157,7 +159,15 @@ func (i *Image) NameCollision(name string) (string, bool) {
 func foldName(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // Topics walks all topics in order of their ids.
-func (i *Image) Topics() iter.Seq[*Topic] { return readable(i.topics) }
+func (i *Image) Topics() iter.Seq[*Topic] {
+	return func(yield func(*Topic) bool) {
+		for t := range readable(i.topics) {
+			if i.shows(t) && !yield(t) {
+				return
+			}
+		}
+	}
+}
 
 // TopicsByName walks all topics in order of their names.
 func (i *Image) TopicsByName() iter.Seq[*Topic] {
@@ -239,7 +249,7 @@ func (i *Image) Partitions() iter.Seq[*Partition] {
 		for pid, p := range i.partitions.all() {
 			if t == nil || t.ID != pid.Topic {
 				t, ok = i.topics.get(pid.Topic)
-				ok = ok && t.Record != nil
+				ok = ok && i.shows(t)
 			}
 			if ok && pid.Number < t.Record.Partitions && !yield(p) {
 				return

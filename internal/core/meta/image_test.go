@@ -375,7 +375,8 @@ func drawOps(t *rapid.T) []Op {
 		p := int32(rapid.IntRange(0, 3).Draw(t, "partition"))
 		name := fmt.Sprintf("t.%d", n)
 		var drawn []Op
-		switch rapid.IntRange(0, 7).Draw(t, "kind") {
+		of := DrillMark{Name: "d", Run: rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "run")}
+		switch rapid.IntRange(0, 10).Draw(t, "kind") {
 		case 0, 1:
 			drawn = putTopic(n, name, p+1)
 		case 2:
@@ -388,6 +389,12 @@ func drawOps(t *rapid.T) []Op {
 			drawn = []Op{Put(keys.Broker(types.BrokerID(n)), BrokerRecord{ID: types.BrokerID(n)}.Encode())}
 		case 7:
 			drawn = []Op{Delete(keys.Broker(types.BrokerID(n)))}
+		case 8:
+			drawn = putDrillTopic(n, name, p+1, of)
+		case 9:
+			drawn = []Op{putDrill("d", of.Run, rapid.SampledFrom(drillStates).Draw(t, "state"))}
+		case 10:
+			drawn = []Op{Delete(keys.Drill("d"))}
 		}
 		for _, op := range drawn {
 			if !touched[op.Key] {

@@ -95,6 +95,7 @@ const (
 	KeyFeatures
 	KeyACL
 	KeyScram
+	KeyDrill
 )
 
 // Key is a key taken apart. Only the fields of its kind are set.
@@ -103,7 +104,7 @@ type Key struct {
 	Broker    types.BrokerID // KeyBroker, KeyNode, KeyReport; KeyBrokerConfig, where NoBroker means the default for all
 	TopicID   types.TopicID  // KeyTopic, KeyPartition
 	Partition int32          // KeyPartition
-	Name      string         // KeyName, KeyMirror; KeyACL: the id of the binding
+	Name      string         // KeyName, KeyMirror, KeyDrill; KeyACL: the id of the binding
 	Scram     ScramID        // KeyScram
 }
 
@@ -137,6 +138,8 @@ func (k Keys) Parse(key string) (Key, error) {
 		return parseName(key, KeyName, arg)
 	case "mirrors":
 		return parseName(key, KeyMirror, arg)
+	case "drills":
+		return parseName(key, KeyDrill, arg)
 	case "partitions":
 		return parsePartition(key, arg)
 	case "configs":

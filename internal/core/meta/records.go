@@ -5,7 +5,9 @@ import (
 	"tidemark/internal/core/types"
 )
 
-// Versions of the records that this program writes and reads.
+// Versions of the records that this program writes and reads. A reader refuses what
+// it doesn't know, so that a field which came later is written only from a feature level on: its
+// tag level names it, and without one it is as old as the levels (levels_test.go).
 const (
 	ClusterVersion      = 1
 	BrokerVersion       = 1
@@ -127,7 +129,9 @@ type TopicRecord struct {
 	Internal bool `json:"internal,omitempty"`
 	// GrownTo is the number of replicas that the controller has given each partition of
 	// a topic of the broker's own as brokers joined; 0 if it never had to. What an operator takes away below it stays away.
-	GrownTo int `json:"grownTo,omitempty"`
+	GrownTo int `json:"grownTo,omitempty" level:"2"`
+	// Drill is set for a topic that a drill made: it exists while that run of the drill is ready.
+	Drill *DrillMark `json:"drill,omitempty" level:"3"`
 }
 
 // NameRecord reserves a topic's name.
@@ -221,7 +225,7 @@ type MirrorRecord struct {
 	Settings  map[string]string `json:"settings,omitempty"`
 	CreatedAt types.Millis      `json:"createdAt"`
 	// Cut is the one of the last consistent failover, nil if there was none. It counts for the start that it names alone.
-	Cut *ConsistentCut `json:"cut,omitempty"`
+	Cut *ConsistentCut `json:"cut,omitempty" level:"2"`
 }
 
 // ConsistentCut says at which offsets partitions are promoted, so that no
