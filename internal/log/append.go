@@ -256,6 +256,9 @@ func (l *Log) runLength(headers []batch.Header) (n, bytes int) {
 // the history with the batches.
 func (l *Log) write(raw []byte, history *epoch.History) error {
 	first := &l.headers[0]
+	if err := l.leaveDeleted(first); err != nil {
+		return err
+	}
 	if l.rollNeeded(first, len(raw)) {
 		if err := l.roll(l.rollBase(first)); err != nil {
 			return err

@@ -19,7 +19,8 @@ import (
 // A batch that straddles o goes whole, and the log then ends at its base. A cut
 // at or above the log end removes no record but still drops history entries
 // that start there (KAFKA-10706), and takes the timeline checkpoint given. A cut
-// below the log start restarts the log at o.
+// below the log start restarts the log at o. One that leaves no record begins the
+// log anew at its log start (see cutAll).
 //
 // If the keeper refuses, its error comes back and nothing was touched. A later
 // step that finds no room on the disk is owed (see owe); any other failure takes
@@ -35,8 +36,8 @@ func (l *Log) Cut(o types.Offset, c CutReason) (CutResult, error) {
 	if err != nil {
 		return CutResult{}, l.fail("read for a cut", err)
 	}
-	if plan.at < l.marks.start || (plan.fresh && plan.index == 0 && plan.pos == 0) {
-		return l.Restart(plan.at, c) // nothing is left below
+	if plan.all {
+		return l.cutAll(plan, c)
 	}
 	res := CutResult{LogEnd: min(plan.at, l.marks.end), From: plan.at, To: l.marks.end, Bytes: plan.bytes}
 	if res.From > res.To {
@@ -87,8 +88,8 @@ type cutPlan struct {
 	wasSealed bool
 	// kept is what stays of the segment, if a fork or the vault has its file, too.
 	kept *keptPart
-	// all says that no segment's file stays, not even cut to nothing: a file that
-	// stays is written again and must not be linked by the keeper.
+	// all says that no record is left, and no segment's file stays, not even cut to
+	// nothing: a file that stays is written again and must not be linked by the keeper.
 	all bool
 }
 
@@ -126,7 +127,8 @@ func (l *Log) planCut(o types.Offset) (cutPlan, error) {
 	if ok {
 		end = max(end, prev.NextOffset())
 	}
-	plan.fresh = plan.at > end && plan.at < l.marks.end
+	plan.fresh = plan.at > end
+	plan.all = !ok || prev.NextOffset() <= l.marks.start
 	return plan, l.planRanges(&plan)
 }
 

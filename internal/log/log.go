@@ -48,6 +48,8 @@ type Log struct {
 	// owed are the last steps of a change that found no room (owe); nil: there are none.
 	owed      func() error
 	epochOwed bool // Rules.EpochAtFirstRecord: the epoch led in has no entry yet
+	// startSynced is the log start that is known to be in its checkpoint, on the disk.
+	startSynced types.Offset
 
 	mu sync.Mutex // guards the following; the owner alone changes them, and reads them without it
 

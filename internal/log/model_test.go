@@ -25,10 +25,12 @@ type modelBatch struct {
 // model is what a log must be: the batches, the start, and how much is synced.
 type model struct {
 	batches []modelBatch
-	start   types.Offset
-	end     types.Offset
-	synced  types.Offset
-	high    types.Offset
+	// gone are deleted batches whose producers are still known: the log was begun anew behind them.
+	gone   []modelBatch
+	start  types.Offset
+	end    types.Offset
+	synced types.Offset
+	high   types.Offset
 }
 
 func (m *model) implied() epoch.History {
@@ -85,7 +87,28 @@ func (m *model) lastEpoch() types.LeaderEpoch {
 	return m.batches[len(m.batches)-1].h.PartitionLeaderEpoch
 }
 
-// cut gives the log end of a cut at o and forgets what goes.
+// holds says whether a record is left that wasn't deleted.
+func (m *model) holds() bool {
+	n := len(m.batches)
+	return n > 0 && m.batches[n-1].h.LastOffset() >= m.start
+}
+
+// beginAnew makes the log an empty one at the offset, behind deleted records.
+func (m *model) beginAnew(at types.Offset) {
+	gone := append(slices.Clone(m.gone), m.batches...)
+	m.restart(at)
+	m.gone = gone
+}
+
+// cutBy is what a log does when it is told to cut at o, within itself.
+func (m *model) cutBy(o types.Offset) {
+	end, high := m.end, m.high
+	if m.cut(o); o < end && !m.holds() {
+		m.beginAnew(max(m.start, min(m.end, high)))
+	}
+}
+
+// cut forgets what goes with a cut at o.
 func (m *model) cut(o types.Offset) {
 	for len(m.batches) > 0 {
 		last := m.batches[len(m.batches)-1].h
@@ -97,9 +120,6 @@ func (m *model) cut(o types.Offset) {
 	}
 	m.end = min(m.end, o)
 	m.high, m.synced = min(m.high, m.end), min(m.synced, m.end)
-	if m.end < m.start {
-		m.restart(m.end)
-	}
 }
 
 func (m *model) restart(at types.Offset) {
@@ -109,7 +129,7 @@ func (m *model) restart(at types.Offset) {
 // producers replays the model's batches.
 func (m *model) producers() *txn.State {
 	s := txn.New(0)
-	for _, b := range m.batches {
+	for _, b := range slices.Concat(m.gone, m.batches) {
 		noteProducer(s, &b.h, b.raw)
 	}
 	return s
@@ -127,8 +147,6 @@ type machine struct {
 	// retained: segments went whose producers only a snapshot remembers;
 	// lossy: and then a crash may have taken that snapshot.
 	retained, lossy bool
-	// floor is the last epoch of batches below the log start that the model has forgotten.
-	floor types.LeaderEpoch
 }
 
 func (x *machine) open() {
@@ -140,25 +158,24 @@ func (x *machine) open() {
 	x.l = l
 }
 
-// openedEmpty takes the log start that a log without records has after an
-// open or a cut: where its one segment begins, which may be its end. Batches
-// below the log start are gone, whether their segment is or not.
+// openedEmpty takes the log start that a log without records has after an open:
+// where its one segment begins, which may be its end. Batches below the log start
+// are gone, whether their segment is or not.
 func (x *machine) openedEmpty() {
-	held := func(b modelBatch) bool { return b.h.LastOffset() >= x.m.start }
-	v := x.l.View()
-	if v.LogStart != x.m.end || slices.ContainsFunc(x.m.batches, held) {
-		return
-	}
-	if len(x.m.batches) == 0 || v.LogStart != x.m.start {
-		x.floor = max(x.floor, x.m.lastEpoch()) // their segment may still be there, and a source's epochs don't fall
-		x.m.restart(x.m.end)
+	if v := x.l.View(); v.LogStart == x.m.end && !x.m.holds() && v.LogStart != x.m.start {
+		x.m.beginAnew(x.m.end)
 	}
 }
 
 // follow appends copied batches, maybe of producers, transactions, gaps, later epochs.
 func (x *machine) follow(t *rapid.T) {
 	var raw []byte
-	at, e := x.m.end, max(x.m.lastEpoch(), x.l.View().LastEpoch, x.floor)
+	at, e := x.m.end, max(x.l.View().LastEpoch, 0)
+	if x.m.holds() {
+		e = max(e, x.m.lastEpoch())
+	} else if e < x.m.lastEpoch() && x.m.start == x.m.end { // deleted ones don't stand in front of an older epoch
+		x.m.beginAnew(x.m.end)
+	}
 	before := at
 	var added []modelBatch
 	for range rapid.IntRange(1, 4).Draw(t, "batches") {
@@ -228,9 +245,8 @@ func (x *machine) cut(t *rapid.T) {
 	if o < x.m.start {
 		x.m.restart(o)
 	} else {
-		x.m.cut(o)
+		x.m.cutBy(o)
 	}
-	x.openedEmpty()
 	if res.LogEnd != x.m.end {
 		t.Fatalf("cut at %d left log end %d, want %d", o, res.LogEnd, x.m.end)
 	}
@@ -242,7 +258,6 @@ func (x *machine) restart(t *rapid.T) {
 		t.Fatal(err)
 	}
 	x.m.restart(at)
-	x.floor = types.NoLeaderEpoch
 }
 
 func (x *machine) raise(t *rapid.T) {
@@ -298,7 +313,10 @@ func (x *machine) crash(t *rapid.T) {
 	high := x.m.high
 	switch {
 	case end == x.m.start && x.l.View().Size == 0:
-		x.m.restart(end)
+		// The snapshot that knows producers of deleted records may have gone, or not.
+		x.lossy = x.lossy || len(x.m.batches) > 0 && (len(x.m.gone) > 0 || !x.m.holds())
+		x.m.batches = nil
+		x.m.beginAnew(end)
 	case x.m.end > end:
 		x.m.cut(end)
 	}

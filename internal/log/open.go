@@ -96,7 +96,7 @@ func (p *opening) run() error {
 	if err := p.readTimelines(names); err != nil {
 		return err
 	}
-	l.cleaned = l.o.Cleaned
+	l.cleaned, l.startSynced = l.o.Cleaned, l.o.LogStart
 	l.marks = marks{start: max(l.o.LogStart, l.segs[0].base), end: l.active().next, recovery: l.o.RecoveryPoint, high: l.o.HighWatermark}
 	p.r.BelowMark = l.marks.end < l.o.HighWatermark
 	if l.marks.start > l.marks.end {

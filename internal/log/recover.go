@@ -145,9 +145,10 @@ func (p *opening) imply(h *batch.Header, logEnd types.Offset) {
 }
 
 // leaveDeleted forgets the epochs of batches that lie wholly below the log start, at
-// the first batch above them that is of an older epoch: a cut down to the log start
-// leaves deleted records in their segment, and what is written then may come from an
-// unclean election's leader.
+// the first batch above them that is of an older epoch. This product doesn't write such
+// a log (Log.leaveDeleted, cutAll). Kafka does: cut down to its log start, a log keeps
+// deleted records in their segment, and what is written then may come from an unclean
+// election's leader.
 func (p *opening) leaveDeleted(s *segment, h *batch.Header) {
 	start, n := p.l.o.LogStart, len(p.implied)
 	if n > 0 && s.next <= start && start <= h.BaseOffset && h.PartitionLeaderEpoch < p.implied[n-1].epoch {

@@ -1,6 +1,9 @@
 package log
 
 import (
+	"errors"
+
+	"tidemark/internal/batch"
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/txn"
 	"tidemark/internal/core/types"
@@ -13,28 +16,82 @@ func (l *Log) Restart(at types.Offset, c CutReason) (CutResult, error) {
 	if err := l.usable(); err != nil {
 		return CutResult{}, err
 	}
-	res := CutResult{LogEnd: at, HighWatermark: at, From: l.marks.start, To: l.marks.end, Bytes: l.size, EpochsRemoved: l.history.Len()}
 	plan := cutPlan{at: l.segs[0].base, all: true}
 	if err := l.planRanges(&plan); err != nil {
 		return CutResult{}, l.fail("read for a restart", err)
 	}
-	if res.From < res.To { // (1)
-		var err error
-		if res.KeptID, err = l.keep(withoutDeleted(plan.ranges, l.marks.start), res.From, res.To, c); err != nil {
+	var lost []types.ProducerID
+	for _, t := range l.producers.Open() {
+		lost = append(lost, t.ProducerID)
+	}
+	plan.ranges, plan.bytes, plan.state = withoutDeleted(plan.ranges, l.marks.start), l.size, txn.New(at)
+	return l.beginAt(at, plan, lost, c)
+}
+
+// cutAll is a cut that leaves no record. The log begins anew, so that deleted records
+// go from the disk too: an open that finds no log start would take them for the
+// log's, and what came behind them, of an older epoch, for what ends it (R2).
+//
+// It is empty at the log start then, also where that lies within a batch: cut at the
+// batch's base it would lack offsets that its source has no more (R28). In a gap
+// above the log start it is empty at the cut, but not above the high watermark,
+// which a cut doesn't raise. Producers stay known, also those whose records were all
+// deleted: they may send the newest again.
+func (l *Log) cutAll(plan cutPlan, c CutReason) (CutResult, error) {
+	at := max(l.marks.start, min(plan.at, l.marks.high))
+	state, err := l.producersAt(plan.at)
+	if err != nil {
+		return CutResult{}, l.fail("replay producers for a cut", err)
+	}
+	state.Advance(at)
+	plan.state = state
+	if l.startSynced < l.marks.start {
+		// A crash may take the files before the new one is there.
+		if err := l.writeCheckpoints(); err != nil && !errors.Is(err, ErrNoSpace) { // on a full disk the cut makes room
 			return CutResult{}, err
 		}
 	}
-	for _, t := range l.producers.Open() {
-		res.LostTransactions = append(res.LostTransactions, t.ProducerID)
+	return l.beginAt(at, plan, l.reopened(state), c)
+}
+
+// beginAt makes the log an empty one at the offset, whose producers are plan.state's;
+// plan.ranges are for the keeper.
+func (l *Log) beginAt(at types.Offset, plan cutPlan, lost []types.ProducerID, c CutReason) (CutResult, error) {
+	res := CutResult{LogEnd: at, HighWatermark: at, From: l.marks.start, To: l.marks.end, Bytes: plan.bytes, EpochsRemoved: l.history.Len(), LostTransactions: lost}
+	if res.From < res.To { // (1)
+		var err error
+		if res.KeptID, err = l.keep(plan.ranges, res.From, res.To, c); err != nil {
+			return CutResult{}, err
+		}
 	}
 	epochsChanged := l.history.Len() > 0
-	s, gone := l.empty(at)
+	s, gone := l.empty(at, &epoch.History{}, plan.state)
 	if err := l.settleCut(func() error { return l.replaceAll(s, &gone) }, l.history, epochsChanged, c); err != nil {
 		return res, err
 	}
 	l.log.Info("log restarted", "partition", l.o.TopicPartition.String(), "cause", string(c.Cause), "at", int64(at),
 		"removed_from", int64(res.From), "removed_to", int64(res.To), "bytes", res.Bytes, "kept", res.KeptID)
 	return res, nil
+}
+
+// leaveDeleted begins an empty log anew, at its end, before a batch of an older epoch
+// than the deleted records that it still has on the disk: a log start that was raised to
+// the log end forgot their epochs (R1), and the batch may come from the leader of an unclean
+// election. Left in front of it, they would end the log at the next open (R2).
+func (l *Log) leaveDeleted(first *batch.Header) error {
+	if l.marks.start < l.marks.end || l.size == 0 {
+		return nil
+	}
+	last, ok, err := l.batchBefore(l.marks.end)
+	if err != nil {
+		return l.fail("read the last deleted batch", err)
+	}
+	if !ok || last.PartitionLeaderEpoch <= first.PartitionLeaderEpoch {
+		return nil
+	}
+	state := l.producers
+	s, gone := l.empty(l.marks.end, l.history, state)
+	return l.settleCut(func() error { return l.replaceAll(s, &gone) }, l.history, false, CutReason{})
 }
 
 // withoutDeleted leaves out segments that lie wholly below the log start: their
@@ -47,7 +104,7 @@ func withoutDeleted(ranges []RemovedRange, start types.Offset) []RemovedRange {
 }
 
 // empty makes the log an empty one at the offset, in memory.
-func (l *Log) empty(at types.Offset) (s *segment, gone []*segment) {
+func (l *Log) empty(at types.Offset, history *epoch.History, producers *txn.State) (s *segment, gone []*segment) {
 	l.untouched = false
 	s = newSegment(l.fs, l.dir, at)
 	s.created = l.now()
@@ -60,7 +117,7 @@ func (l *Log) empty(at types.Offset) (s *segment, gone []*segment) {
 	}
 	l.segs, l.size = []*segment{s}, 0
 	l.marks = marks{start: at, end: at, high: at, stable: at, recovery: at}
-	l.history, l.producers = &epoch.History{}, txn.New(at)
+	l.history, l.producers = history, producers
 	l.settle()
 	return s, gone
 }
@@ -74,6 +131,15 @@ func (l *Log) replaceAll(s *segment, gone *[]*segment) error {
 	}
 	if err := l.removeSnapshotsAbove(types.NoOffset); err != nil {
 		return l.refuse("restart", err)
+	}
+	l.unsyncedSnapshots = nil
+	if l.producers.Len() > 0 {
+		if err := l.takeSnapshot(); err != nil {
+			return l.refuse("restart", err)
+		}
+		if err := syncFile(l.fs, join(l.dir, FileName(s.base, snapshotSuffix))); err != nil {
+			return l.fail("restart", err)
+		}
 	}
 	f, err := l.fs.Create(s.path(logSuffix))
 	if err != nil {

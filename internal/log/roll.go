@@ -90,6 +90,7 @@ func (l *Log) writeCheckpoints() error {
 	if err := l.o.Checkpoints.Lower(l); err != nil {
 		return l.refuse("write checkpoints", err)
 	}
+	l.startSynced = l.marks.start
 	return nil
 }
 
