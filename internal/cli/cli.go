@@ -1,7 +1,7 @@
 // Package cli is the command line: the grammar, what each command prints, and its exit code.
 //
 // Commands that change a running node speak to it as anyone could: topic and
-// group through Kafka's protocol (--bootstrap), mirror, meta, vault and events
+// group, user and acl through Kafka's protocol (--bootstrap), mirror, meta, vault and events
 // through the HTTP API (--api). serve and standby start a node in this
 // process; log reads a folder. Nothing here decides anything about data.
 //
@@ -22,6 +22,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"tidemark/internal/core/meta"
 	"tidemark/internal/sim"
 )
 
@@ -48,15 +49,19 @@ type Streams struct {
 	InTerminal, OutTerminal bool
 	// Version is the program's version.
 	Version string
+	// Features are the levels that the node of serve and standby supports; nil: the
+	// program's. Tests give those of an older program.
+	Features meta.Features
 }
 
 // Target chooses the node that a command speaks to and how its answer is printed.
 type Target struct {
-	API       string `help:"A node's HTTP API." default:"http://127.0.0.1:9644" env:"TIDEMARK_API" placeholder:"http://HOST:PORT"`
-	Bootstrap string `help:"Kafka address of the cluster." default:"127.0.0.1:9092" env:"TIDEMARK_BOOTSTRAP" placeholder:"HOST:PORT"`
-	TokenFile string `help:"File with the token that the HTTP API asks for." env:"TIDEMARK_TOKEN_FILE" type:"path" placeholder:"FILE"`
-	CAFile    string `name:"ca-file" help:"PEM file with the authorities that sign nodes' certificates (https://). Default: the system's." env:"TIDEMARK_CA_FILE" type:"path" placeholder:"FILE"`
-	Output    string `short:"o" help:"How to print: table, wide, json or yaml." enum:"table,wide,json,yaml" default:"table"`
+	API           string `help:"A node's HTTP API." default:"http://127.0.0.1:9644" env:"TIDEMARK_API" placeholder:"http://HOST:PORT"`
+	Bootstrap     string `help:"Kafka address of the cluster." default:"127.0.0.1:9092" env:"TIDEMARK_BOOTSTRAP" placeholder:"HOST:PORT"`
+	CommandConfig string `help:"Java properties file with what the Kafka address wants: security.protocol, sasl.*, ssl.*, as Kafka's own tools take it." env:"TIDEMARK_COMMAND_CONFIG" type:"path" placeholder:"FILE"`
+	TokenFile     string `help:"File with the token that the HTTP API asks for." env:"TIDEMARK_TOKEN_FILE" type:"path" placeholder:"FILE"`
+	CAFile        string `name:"ca-file" help:"PEM file with the authorities that sign nodes' certificates (https://). Default: the system's." env:"TIDEMARK_CA_FILE" type:"path" placeholder:"FILE"`
+	Output        string `short:"o" help:"How to print: table, wide, json or yaml." enum:"table,wide,json,yaml" default:"table"`
 }
 
 // grammar is the whole command line.
@@ -68,6 +73,8 @@ type grammar struct {
 	Mirror  mirrorCmd  `cmd:"" help:"Mirrors: create, watch, fail over."`
 	Topic   topicCmd   `cmd:"" help:"Topics: create, list, describe, alter, delete."`
 	Group   groupCmd   `cmd:"" help:"Consumer groups: list, describe, reset offsets, delete."`
+	User    userCmd    `cmd:"" help:"Users that log in by SCRAM or PLAIN: list, add, passwd, remove."`
+	ACL     aclCmd     `cmd:"" name:"acl" help:"Who may do what: list, add, remove."`
 	Cluster clusterCmd `cmd:"" help:"The cluster: status, members, decommissioning."`
 	Vault   vaultCmd   `cmd:"" help:"Records that a cut removed: list, show, export."`
 	Events  eventsCmd  `cmd:"" help:"What happened: every cut, promotion, failure and alarm, also from before the last start."`

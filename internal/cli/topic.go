@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -27,24 +26,15 @@ type topicCmd struct {
 
 // admin connects to the target's Kafka address.
 func (t Target) admin() (*kadm.Client, func(), error) {
-	cl, err := kgo.NewClient(
-		kgo.SeedBrokers(strings.Split(t.Bootstrap, ",")...),
-		kgo.ClientID("tidemark-cli"),
-		kgo.RetryTimeout(requestWait),
-		kgo.DialTimeout(5*time.Second),
-	)
+	opts, err := t.clientOptions()
+	if err != nil {
+		return nil, nil, err
+	}
+	cl, err := kgo.NewClient(append(opts, kgo.RetryTimeout(requestWait))...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: --bootstrap %s: %w", errUsage, t.Bootstrap, err)
 	}
 	return kadm.NewClient(cl), cl.Close, nil
-}
-
-// reach adds the address to an error of a request.
-func (t Target) reach(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", t.Bootstrap, err)
 }
 
 type topicCreateCmd struct {
