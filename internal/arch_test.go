@@ -21,7 +21,7 @@ var edges = map[string][]string{
 	"cmd/tidemark/...": {"internal/..."},
 
 	"internal/broker/api/...":         {"internal/wire", "internal/log", "internal/batch", "internal/config", "internal/telemetry", "internal/core/...", "internal/net", "internal/vfs", "internal/assert", "internal/clock", "internal/probe"},
-	"internal/broker/coordinator/...": {"internal/broker/api", "internal/broker/ids", "internal/wire", "internal/log", "internal/batch", "internal/telemetry", "internal/core/...", "internal/config", "internal/vfs", "internal/assert", "internal/clock", "internal/probe"},
+	"internal/broker/coordinator/...": {"internal/broker/coordinator/...", "internal/broker/api", "internal/broker/ids", "internal/wire", "internal/log", "internal/batch", "internal/telemetry", "internal/core/...", "internal/config", "internal/vfs", "internal/assert", "internal/clock", "internal/probe"},
 	"internal/broker/controller/...":  {"internal/metastore", "internal/core/...", "internal/assert", "internal/clock", "internal/probe"},
 	"internal/broker/follow/...":      {"internal/clock", "internal/source", "internal/batch", "internal/core/...", "internal/assert", "internal/probe"},
 	"internal/broker/ids":             {"internal/core/types"},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
@@ -56,7 +57,7 @@ func (g *member) who() string { return fmt.Sprintf("member %d", g.number) }
 
 // offsetsPartition is where a group's offsets are.
 func (c *cluster) offsetsPartition(groupID string) meta.PartitionID {
-	return meta.PartitionID{Topic: c.offsetsTopic, Number: coordinator.PartitionFor(groupID, offsetsPartitions)}
+	return meta.PartitionID{Topic: c.offsetsTopic, Number: statelog.PartitionFor(groupID, offsetsPartitions)}
 }
 
 // soon has the member do its next step.

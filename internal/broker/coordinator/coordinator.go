@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
@@ -54,7 +55,7 @@ type Coordinator struct {
 	closed bool
 	wg     sync.WaitGroup
 
-	creating chan struct{} // holds one token: who has it may create the offsets topic
+	topic *statelog.Topic
 }
 
 var _ api.Groups = (*Coordinator)(nil)
@@ -73,9 +74,7 @@ func New(o Options) *Coordinator {
 	if o.Random == nil {
 		o.Random = ids.System
 	}
-	c := &Coordinator{o: o, loops: map[int32]*loop{}, creating: make(chan struct{}, 1)}
-	c.creating <- struct{}{}
-	return c
+	return &Coordinator{o: o, loops: map[int32]*loop{}, topic: offsetsTopic(o)}
 }
 
 // Elected tells that this node leads partition of the offsets topic from now

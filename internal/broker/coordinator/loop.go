@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
@@ -46,7 +47,7 @@ type loop struct {
 	log     api.Partition
 	table   *group.Table
 	effects group.Effects
-	clock   steady
+	clock   statelog.Steady
 	waiting map[group.RequestID]*answer
 	lastID  group.RequestID
 	queue   []encoded // batches for the next write, oldest first
@@ -92,7 +93,7 @@ func (l *loop) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errNotYet) {
+		if errors.Is(err, statelog.ErrNotYet) {
 			probeLoadNotYet.Reached()
 			l.logger.Debug("offsets partition isn't served here yet", "err", err)
 		} else {
@@ -119,7 +120,7 @@ func (l *loop) live() (err error) {
 	l.queue, l.writing = nil, false
 	l.effects.Reset()
 	l.table = group.NewTable(l.c.o.Config.Group)
-	l.clock = newSteady(l.ctx, l.c.o.Now)
+	l.clock = statelog.NewSteady(l.ctx, l.c.o.Now)
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer func() {
 		if p := recover(); p != nil {
@@ -136,8 +137,8 @@ func (l *loop) live() (err error) {
 	if err := l.load(); err != nil {
 		return err
 	}
-	now := l.clock.now()
-	l.table.SetWall(l.clock.wall() - now)
+	now := l.clock.Now()
+	l.table.SetWall(l.clock.Wall() - now)
 	l.table.Loaded(now, &l.effects)
 	l.carryOut(ctx)
 	l.becomeReady()
@@ -156,7 +157,7 @@ func (l *loop) end(err error) {
 	func() {
 		defer func() { _ = recover() }() // a table that broke an invariant may not be able to
 		l.effects.Reset()
-		l.table.Step(l.clock.now(), group.Resign{Code: code}, &l.effects)
+		l.table.Step(l.clock.Now(), group.Resign{Code: code}, &l.effects)
 		l.reply()
 	}()
 	for _, id := range slices.Sorted(maps.Keys(l.waiting)) { // a simulated run has one order
@@ -167,12 +168,12 @@ func (l *loop) end(err error) {
 }
 
 func (l *loop) serve(ctx context.Context) error {
-	sweep := l.clock.now() + l.sweepInterval()
+	sweep := l.clock.Now() + l.sweepInterval()
 	for {
-		if _, err := clock.Wait(ctx, l.idle(sweep), l.inbox.news); err != nil {
+		if _, err := clock.Wait(ctx, l.idle(sweep), l.inbox.News); err != nil {
 			return nil
 		}
-		for _, t := range l.inbox.take(stepsPerRound) {
+		for _, t := range l.inbox.Take(stepsPerRound) {
 			l.take(t)
 		}
 		if done, wrote := l.inbox.outcome(); wrote {
@@ -181,7 +182,7 @@ func (l *loop) serve(ctx context.Context) error {
 				l.step(group.Appended{Token: d.token, Code: d.code})
 			}
 		}
-		now := l.clock.now()
+		now := l.clock.Now()
 		if at, due := l.table.Deadline(); due && at <= now {
 			l.step(group.Tick{})
 		}
@@ -202,12 +203,12 @@ func (l *loop) idle(sweep types.Millis) time.Duration {
 	if at, ok := l.table.Deadline(); ok {
 		sweep = min(sweep, at)
 	}
-	return max(time.Duration(sweep-l.clock.now()), 1) * time.Millisecond
+	return max(time.Duration(sweep-l.clock.Now()), 1) * time.Millisecond
 }
 
 func (l *loop) step(ev group.Event) {
-	now := l.clock.now()
-	l.table.SetWall(l.clock.wall() - now)
+	now := l.clock.Now()
+	l.table.SetWall(l.clock.Wall() - now)
 	l.table.Step(now, ev, &l.effects)
 }
 
@@ -235,7 +236,7 @@ func (l *loop) carryOut(ctx context.Context) {
 		l.logger.Info(n.What, "group", n.Group, "member", n.MemberID, "state", n.State, "generation", n.Generation, "members", n.Members)
 	}
 	for _, a := range l.effects.Appends {
-		l.queue = append(l.queue, encode(a, l.clock.wall()))
+		l.queue = append(l.queue, encode(a, l.clock.Wall()))
 	}
 	l.effects.Reset()
 	if l.writing || len(l.queue) == 0 {
@@ -258,22 +259,3 @@ func (l *loop) reply() {
 	}
 	l.effects.Replies = l.effects.Replies[:0]
 }
-
-// steady gives time that doesn't jump, for timers, beside the wall clock's, for
-// records: a wall clock that is set must not end sessions.
-type steady struct {
-	ctx    context.Context
-	start  time.Time
-	base   types.Millis
-	wallMs func() types.Millis
-}
-
-func newSteady(ctx context.Context, wall func() types.Millis) steady {
-	return steady{ctx: ctx, start: clock.Now(ctx), base: max(wall(), 1), wallMs: wall}
-}
-
-func (s *steady) now() types.Millis {
-	return s.base + types.Millis(clock.Since(s.ctx, s.start)/time.Millisecond)
-}
-
-func (s *steady) wall() types.Millis { return s.wallMs() }

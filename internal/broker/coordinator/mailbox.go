@@ -2,26 +2,21 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"tidemark/internal/assert"
-	"tidemark/internal/clock"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/group"
 )
 
-// mailbox holds what a loop is asked to do, oldest first. Any goroutine puts,
-// the loop takes.
+// mailbox holds what a loop is asked to do, and the outcome of its write.
 type mailbox struct {
-	// news has a token when something was put in since the loop looked last.
-	news chan struct{}
-	most int // tasks that may wait
+	*statelog.Queue[task]
 
-	mu    sync.Mutex // guards the following
-	tasks []task
-	room  chan struct{} // closed once there is room again; nil: nobody waits for it
-	shut  bool          // nothing is taken any more
-	done  []completion  // of the write under way, for the loop
-	wrote bool          // done holds an outcome that the loop hasn't taken
+	mu    sync.Mutex   // guards the following
+	done  []completion // of the write under way, for the loop
+	wrote bool         // done holds an outcome that the loop hasn't taken
 }
 
 // task is what a loop is asked to do: an event that answer may wait for, or a
@@ -46,58 +41,18 @@ func (a *answer) give(r group.Response) {
 	close(a.done)
 }
 
-func newMailbox(most int) *mailbox { return &mailbox{news: make(chan struct{}, 1), most: most} }
-
-// tell sees to it that the loop looks.
-func (m *mailbox) tell() {
-	select {
-	case m.news <- struct{}{}:
-	default:
-	}
-}
+func newMailbox(most int) *mailbox { return &mailbox{Queue: statelog.NewQueue[task](most)} }
 
 // put queues a task, waiting for room. What was put is answered, whatever becomes of the loop.
 func (m *mailbox) put(ctx context.Context, t task) group.ErrorCode {
-	for {
-		m.mu.Lock()
-		if m.shut {
-			m.mu.Unlock()
-			return group.NotCoordinator
-		}
-		if len(m.tasks) < m.most {
-			m.tasks = append(m.tasks, t)
-			m.mu.Unlock()
-			m.tell()
-			return group.None
-		}
-		if m.room == nil {
-			m.room = make(chan struct{})
-		}
-		room := m.room
-		m.mu.Unlock()
-		if _, err := clock.Wait(ctx, clock.Forever, room); err != nil {
-			return group.CoordinatorNotAvailable
-		}
+	err := m.Put(ctx, t)
+	switch {
+	case errors.Is(err, statelog.ErrShut):
+		return group.NotCoordinator
+	case err != nil:
+		return group.CoordinatorNotAvailable
 	}
-}
-
-// take gives the oldest n tasks, or fewer. If there are more, the loop is told to look again.
-func (m *mailbox) take(n int) []task {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n = min(n, len(m.tasks))
-	taken := m.tasks[:n:n]
-	m.tasks = m.tasks[n:]
-	if len(m.tasks) > 0 {
-		m.tell()
-	} else {
-		m.tasks = nil
-	}
-	if n > 0 && m.room != nil {
-		close(m.room)
-		m.room = nil
-	}
-	return taken
+	return group.None
 }
 
 // written hands the loop the outcome of its write.
@@ -107,7 +62,7 @@ func (m *mailbox) written(done []completion) {
 	assert.That(!m.wrote, "I-280: a second write has ended before the loop took the first one's outcome")
 	m.done, m.wrote = done, true
 	m.mu.Unlock()
-	m.tell()
+	m.Tell()
 }
 
 // outcome takes the outcome of the write under way; false while there is none.
@@ -121,15 +76,7 @@ func (m *mailbox) outcome() ([]completion, bool) {
 
 // close answers what is queued with NOT_COORDINATOR, and whatever would come.
 func (m *mailbox) close() {
-	m.mu.Lock()
-	tasks := m.tasks
-	m.tasks, m.shut = nil, true
-	if m.room != nil {
-		close(m.room)
-		m.room = nil
-	}
-	m.mu.Unlock()
-	for _, t := range tasks {
+	for _, t := range m.Shut() {
 		if t.answer != nil {
 			t.answer.give(group.CodeResponse{Code: group.NotCoordinator})
 		}

@@ -41,7 +41,7 @@ func (c *Coordinator) SyncOffsets(ctx context.Context, groupID string, offsets [
 // SyncOffsetsWithin is SyncOffsets for partitions of which this node may hold no
 // replica: ends are log ends that their leaders have told.
 func (c *Coordinator) SyncOffsetsWithin(ctx context.Context, groupID string, offsets []OffsetAndMeta, ends map[types.TopicPartition]types.Offset) (SyncResult, error) {
-	if _, err := c.ensureTopic(ctx); err != nil {
+	if _, err := c.topic.Ensure(ctx); err != nil {
 		return SyncResult{}, err
 	}
 	r, code := submit[group.MirrorOffsetsResponse](ctx, c.home(groupID), true, func(id group.RequestID, _ *loop) group.Event {

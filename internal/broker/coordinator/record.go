@@ -3,7 +3,6 @@ package coordinator
 import (
 	"errors"
 	"fmt"
-	"unicode/utf16"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -185,21 +184,4 @@ func valueVersion(value []byte, newest int16) error {
 		return fmt.Errorf("%w: value version %d", errOtherRecord, v)
 	}
 	return nil
-}
-
-// PartitionFor gives the partition of the offsets topic that keeps a group:
-// Java's String.hashCode (over UTF-16 units), its absolute value, modulo the
-// partition count, as every Kafka client and tool computes it.
-func PartitionFor(groupID string, partitions int32) int32 {
-	var h int32
-	for _, unit := range utf16.Encode([]rune(groupID)) {
-		h = 31*h + int32(unit)
-	}
-	switch {
-	case h == -1<<31:
-		h = 0 // Kafka parity: the one number without an absolute value
-	case h < 0:
-		h = -h
-	}
-	return h % partitions
 }
