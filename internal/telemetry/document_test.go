@@ -80,6 +80,11 @@ func (m *Metrics) touch() {
 	m.Mirror.VerifyBytes.WithLabelValues("m")
 	m.Mirror.SplitBrain.WithLabelValues("m")
 	m.Mirror.EpochRaises.WithLabelValues("m")
+	m.Security.LogIns.WithLabelValues("l", "m")
+	m.Security.FailedLogIns.WithLabelValues("l", "m")
+	m.Security.FailedHandshakes.WithLabelValues("l")
+	m.Security.Denials.WithLabelValues("o", "r")
+	m.Security.HTTPRefused.WithLabelValues("r")
 }
 
 func TestDocumentIsInStep(t *testing.T) {

@@ -16,7 +16,9 @@ type Metrics struct {
 	Events   *Events
 	// Replication counts what goes between the brokers of a cluster.
 	Replication *Replication
-	registry    *prometheus.Registry
+	// Security counts log-ins and refusals; Audit counts in it.
+	Security *Security
+	registry *prometheus.Registry
 }
 
 // New makes the metrics of one node in a registry of their own, with the Go
@@ -31,6 +33,7 @@ func New() *Metrics {
 		Meta:        newMeta(r),
 		Mirror:      newMirror(r),
 		Replication: newReplication(r),
+		Security:    newSecurity(r),
 		Events:      &Events{Count: counterVec(r, "tidemark_events_total", "Events of the event log, by kind.", "kind")},
 		registry:    r,
 	}
