@@ -5,40 +5,74 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 	"tidemark/test/e2e/harness"
 	"tidemark/test/relay"
 )
 
-// startKIPSide starts a node that others see through a relay: it speaks KIP-1279
-// to them and tells none of this project's own APIs. The node listens on another loopback
-// address than it advertises, at the port of its own choice: there the relay stands.
-func startKIPSide(t *testing.T, name string) (s *side, reconnect func()) {
-	t.Helper()
-	const listens, advertises = "127.0.0.1", "127.0.0.2"
-	b := harness.StartBroker(t, append(slices.Clone(quick), harness.WithSetting("mirror.kip1279.enable", "true"),
-		harness.WithSetting("advertised.listeners", "PLAINTEXT://"+advertises+":0"))...)
-	r := relay.StartAt(t, b.Addr)
-	r.RenameClients()
-	reconnect = func() { r.Point(strings.Replace(b.Addr, advertises, listens, 1)) }
-	reconnect()
-	return &side{name: name, written: map[string]bool{}, cut: map[string]bool{}, nodes: map[types.BrokerID]*harness.Broker{b.NodeID(): b}}, reconnect
+// kipSide is a side that others see through relays: it speaks KIP-1279 to them and
+// tells none of this project's own APIs.
+type kipSide struct {
+	*side
+	cluster *harness.Cluster // nil for a lone node
+	relays  map[types.BrokerID]*relay.Relay
 }
 
-// kipPair is two such sides, B a mirror of A, with a mirror of B made on A;
-// reconnect ends all connections to B.
-func kipPair(t *testing.T, partitions int32) (a, b *side, reconnect func()) {
+// A node of a kipSide listens on another loopback address than it advertises, at the
+// port of its own choice: there its relay stands.
+const kipListens, kipAdvertises = "127.0.0.1", "127.0.0.2"
+
+// startKIPSide starts a cluster of n nodes; several have all replicas of everything.
+func startKIPSide(t *testing.T, name string, n int) *kipSide {
 	t.Helper()
-	a, _ = startKIPSide(t, "A")
-	b, reconnect = startKIPSide(t, "B")
-	b.mirrorOf(t, a, partitions)
-	return a, b, reconnect
+	s := &kipSide{relays: map[types.BrokerID]*relay.Relay{}}
+	s.side, s.cluster = startSideWith(t, name, n, harness.WithSetting("mirror.kip1279.enable", "true"),
+		harness.WithSetting("advertised.listeners", "PLAINTEXT://"+kipAdvertises+":0"))
+	for id := range s.nodes {
+		s.advertise(t, id)
+	}
+	return s
+}
+
+// advertise puts a relay where a node that was just started says that it is.
+func (s *kipSide) advertise(t *testing.T, id types.BrokerID) {
+	t.Helper()
+	r := relay.StartAt(t, s.nodes[id].Addr)
+	r.RenameClients()
+	s.relays[id] = r
+	s.point(id)
+}
+
+func (s *kipSide) point(id types.BrokerID) {
+	s.relays[id].Point(strings.Replace(s.nodes[id].Addr, kipAdvertises, kipListens, 1))
+}
+
+// reconnect ends all connections to the side.
+func (s *kipSide) reconnect() {
+	for id := range s.relays {
+		s.point(id)
+	}
+}
+
+// lie has every node's answers to an API altered; nil: no longer.
+func (s *kipSide) lie(key wire.Key, alter func(body []byte) []byte) {
+	for _, r := range s.relays {
+		r.Lie(key, alter)
+	}
+}
+
+// kipPair is two such sides, B a mirror of A, with a mirror of B made on A.
+func kipPair(t *testing.T, nodes int, partitions int32) (a, b *kipSide) {
+	t.Helper()
+	a, b = startKIPSide(t, "A", nodes), startKIPSide(t, "B", nodes)
+	b.mirrorOf(t, a.side, partitions)
+	return a, b
 }
 
 // refusedBecause previews a failback that every partition must refuse, and tries it.
@@ -70,7 +104,8 @@ func (s *side) refusedBecause(t *testing.T, words ...string) {
 // the last mirrored epoch and offset gave up, nothing else.
 func TestFailbackByKIP1279(t *testing.T) {
 	const partitions = 2
-	primary, standby, _ := kipPair(t, partitions)
+	a, b := kipPair(t, 1, partitions)
+	primary, standby := a.side, b.side
 	primary.refusedBecause(t, "MIRROR_LOOP", "state MIRRORING", "mirror failover")
 	for round := range 2 {
 		clear(primary.written)
@@ -99,20 +134,20 @@ func TestFailbackByKIP1279(t *testing.T) {
 // TestForgottenLastMirroredEpoch: a source whose mirror was deleted knows no last
 // mirrored epoch. What is held here stays without a plan; a mirror that had started before goes on.
 func TestForgottenLastMirroredEpoch(t *testing.T) {
-	a, b, reconnect := kipPair(t, 1)
+	a, b := kipPair(t, 1, 1)
 	clear(a.written)
 	b.failOver(t, 1)
 	b.write(t, 1, "new", 3)
 	a.failBack(t, 0)
-	awaitCopy(t, b, a, 1)
+	awaitCopy(t, b.side, a.side, 1)
 	list := a.record(0).Timelines
 
 	if err := b.any().Mirrors().Delete(harness.Context(t), "m"); err != nil {
 		t.Fatal(err)
 	}
-	reconnect() // every session begins anew
+	b.reconnect() // every session begins anew
 	b.write(t, 1, "later", 2)
-	awaitCopy(t, b, a, 1)
+	awaitCopy(t, b.side, a.side, 1)
 	if now := a.record(0).Timelines; !now.Equal(list) {
 		t.Errorf("timelines %v became %v", list, now)
 	}
@@ -151,7 +186,7 @@ func TestForgottenLastMirroredEpoch(t *testing.T) {
 // TestKIP1279IsOff: without the switch on the asking side nothing of it is asked: the
 // source is a plain one, without a root in common.
 func TestKIP1279IsOff(t *testing.T) {
-	a, b, _ := kipPair(t, 1)
+	a, b := kipPair(t, 1, 1)
 	b.failOver(t, 1)
 	m := a.any().Mirrors()
 	if _, err := m.Alter(harness.Context(t), "m", mirror.Alteration{Settings: map[string]string{"mirror.kip1279.enable": "false"}}); err != nil {

@@ -34,6 +34,7 @@ type Relay struct {
 	target  string
 	holding bool
 	renamed bool
+	lies    map[uint16]func(body []byte) []byte // by API key
 	held    int
 	pending int // Produce requests passed on that have no answer yet
 	open    map[net.Conn]bool
@@ -103,22 +104,57 @@ func (r *Relay) Pending() int {
 }
 
 // RenameClients has every client name another software than it is in ApiVersions,
-// so that a Tidemark behind the relay doesn't offer its own APIs to Tidemarks.
+// so that a Tidemark behind the relay doesn't offer its own APIs to Tidemarks. The
+// nodes of one cluster, which may reach each other by this address too, keep their names.
 func (r *Relay) RenameClients() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.renamed = true
 }
 
+// brokerClient begins the client ids of connections between the nodes of one cluster.
+const brokerClient = "broker-"
+
 // rename replaces the software's name, which is this project's, by another of its length.
 func (r *Relay) rename(frame []byte) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.renamed {
+	const clientID = 14 // behind size, key, version, correlation id and its own length
+	if !r.renamed || bytes.HasPrefix(frame[min(clientID, len(frame)):], []byte(brokerClient)) {
 		return frame
 	}
 	return bytes.ReplaceAll(frame, []byte(wire.SoftwareName), bytes.Repeat([]byte("x"), len(wire.SoftwareName)))
 }
+
+// Lie has the answers to an API altered on their way from now on; nil: no longer. alter
+// gets what follows the correlation id, and is called by many goroutines.
+func (r *Relay) Lie(key wire.Key, alter func(body []byte) []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lies == nil {
+		r.lies = map[uint16]func([]byte) []byte{}
+	}
+	delete(r.lies, uint16(key))
+	if alter != nil {
+		r.lies[uint16(key)] = alter
+	}
+}
+
+// altered is an answer as the relay passes it on.
+func (r *Relay) altered(key uint16, frame []byte) []byte {
+	r.mu.Lock()
+	alter := r.lies[key]
+	r.mu.Unlock()
+	if alter == nil {
+		return frame
+	}
+	body := alter(frame[answerHead:])
+	out := binary.BigEndian.AppendUint32(nil, uint32(answerHead-4+len(body)))
+	return append(append(out, frame[4:answerHead]...), body...)
+}
+
+// answerHead is the length of an answer's size and correlation id, in bytes.
+const answerHead = 8
 
 func (r *Relay) closeAll() {
 	r.mu.Lock()
@@ -165,7 +201,7 @@ func (r *Relay) pass(client net.Conn) {
 	if !r.enter(target, client, broker) {
 		return
 	}
-	p := &passage{relay: r, produced: map[int32]bool{}}
+	p := &passage{relay: r, asked: map[int32]request{}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -182,28 +218,37 @@ func (r *Relay) pass(client net.Conn) {
 type passage struct {
 	relay *Relay
 
-	mu       sync.Mutex
-	produced map[int32]bool // guarded by mu; correlation ids of Produce requests without an answer; true: it is held back
+	mu    sync.Mutex
+	asked map[int32]request // guarded by mu; by correlation id: what has no answer yet
 }
 
-// requests passes requests on and remembers which of them produce.
+// request is one that was passed on.
+type request struct {
+	key  uint16
+	hold bool // its answer is held back
+}
+
+// requests passes requests on and remembers what they ask.
 func (p *passage) requests(client, broker net.Conn) {
 	for {
 		frame, err := readFrame(client)
 		if err != nil {
 			return
 		}
-		if len(frame) >= 12 && binary.BigEndian.Uint16(frame[4:]) == produceKey {
-			p.relay.mu.Lock()
-			hold := p.relay.holding
-			p.relay.pending++
-			p.relay.mu.Unlock()
+		if len(frame) >= 12 {
+			q := request{key: binary.BigEndian.Uint16(frame[4:])}
+			if q.key == produceKey {
+				p.relay.mu.Lock()
+				q.hold = p.relay.holding
+				p.relay.pending++
+				p.relay.mu.Unlock()
+			}
 			p.mu.Lock()
-			p.produced[int32(binary.BigEndian.Uint32(frame[8:]))] = hold
+			p.asked[int32(binary.BigEndian.Uint32(frame[8:]))] = q
 			p.mu.Unlock()
-		}
-		if len(frame) >= 12 && binary.BigEndian.Uint16(frame[4:]) == apiVersionsKey {
-			frame = p.relay.rename(frame)
+			if q.key == apiVersionsKey {
+				frame = p.relay.rename(frame)
+			}
 		}
 		if _, err := broker.Write(frame); err != nil {
 			return
@@ -220,20 +265,23 @@ func (p *passage) answers(client, broker net.Conn) {
 		}
 		id := int32(binary.BigEndian.Uint32(frame[4:]))
 		p.mu.Lock()
-		hold, produced := p.produced[id]
-		delete(p.produced, id)
+		q, known := p.asked[id]
+		delete(p.asked, id)
 		p.mu.Unlock()
-		if produced && hold {
+		if q.hold {
 			p.relay.mu.Lock()
 			p.relay.held++
 			p.relay.mu.Unlock()
 			_, _ = io.Copy(io.Discard, broker)
 			return
 		}
-		if produced {
+		if known && q.key == produceKey {
 			p.relay.mu.Lock()
 			p.relay.pending--
 			p.relay.mu.Unlock()
+		}
+		if known {
+			frame = p.relay.altered(q.key, frame)
 		}
 		if _, err := client.Write(frame); err != nil {
 			return
