@@ -76,9 +76,10 @@ func (p *Partition) vouched(own *Own, yes bool, out *Effects) {
 // accept carries out an accepted answer: log start before data, then the batches.
 func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Verdict, out *Effects) {
 	p.see(now, own, types.NoLeaderEpoch, ev.Reply.LogStart, ev.SourceEnd)
-	if m := p.rec.Mirror; m.GivenUpFrom != nil || m.GapAccepted || len(m.Before) > 0 || m.WasWritable {
+	if m := p.rec.Mirror; !m.Copied || m.GivenUpFrom != nil || m.GapAccepted || len(m.Before) > 0 || m.WasWritable {
 		// The record must not excuse a later gap (R28), nor an abandon: first it
-		// forgets, then the fetch counts.
+		// forgets, then the fetch counts. Nor may a log that a cut empties later pass for
+		// one that never held a record, at a leader that hasn't seen this fetch.
 		p.facts.Copied = true
 		p.propose(ForSeen, withFacts(p.rec, p.facts), out)
 		return

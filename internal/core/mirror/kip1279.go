@@ -58,7 +58,20 @@ func (m *Mirrored) refusal(rec *meta.PartitionRecord, pol Policy, s *Source) Ref
 }
 
 func (m *Mirrored) cannotBe(why string) Refusal {
-	return Refusal{SourceInconsistent, fmt.Sprintf("the source says that its mirror %s last copied epoch %d, offset %d of this cluster, which can't be: %s", m.Mirror, m.LastEpoch, m.LastOffset, why)}
+	return Refusal{SourceInconsistent, fmt.Sprintf("the source says that its mirror %s last copied epoch %d, offset %d of this cluster, which can't be: %s. Nothing is cut by it; mirror.kip1279.enable=false (mirror alter) mirrors without what it says", m.Mirror, m.LastEpoch, m.LastOffset, why)}
+}
+
+// beyond refuses a last mirrored offset that no log reaches, as a start is to adopt
+// it. One that our log doesn't reach any more is possible, and so is one above the source's
+// end: an unclean election took records there after they were mirrored. Both at once is a lie, or not to be told from one.
+func (m *Mirrored) beyond(rec *meta.PartitionRecord, pol Policy, s *Source, end types.Offset) Refusal {
+	if m == nil || m.LastEpoch < 0 || m.LastOffset <= max(end, s.LogEnd) || s.Timelines != nil {
+		return Refusal{}
+	}
+	if _, stands := m.adopted(rec, pol, s); stands {
+		return Refusal{}
+	}
+	return m.cannotBe(fmt.Sprintf("the log ends at %d there and at %d here", s.LogEnd, end))
 }
 
 func (m *Mirrored) entry(pol Policy, s *Source, at types.Offset) timeline.Entry {

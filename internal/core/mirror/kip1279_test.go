@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 )
@@ -111,6 +112,20 @@ func TestMirroredIsJudged(t *testing.T) {
 	f("its own epoch", Mirrored{State: "STOPPED", LastEpoch: 70, LastOffset: 20}, SourceInconsistent, "its leader epoch is 70")
 	f("the highest there is", Mirrored{State: "STOPPED", LastEpoch: 1<<31 - 1, LastOffset: 1 << 62}, SourceInconsistent, "its leader epoch is 70")
 	f("an epoch that we never gave", Mirrored{State: "STOPPED", LastEpoch: 10, LastOffset: 20}, SourceInconsistent, "leader epoch is only 9")
+	// The log ends at 25 here and at 30 there: an offset above both can't be, at any door of a start.
+	for end, want := range map[types.Offset]Reason{26: "", 30: "", 31: SourceInconsistent, 1 << 62: SourceInconsistent} {
+		s := ofKIP(&Mirrored{Mirror: "back", State: "STOPPED", LastEpoch: 8, LastOffset: end})
+		pol := pol
+		pol.Consented = "s1"
+		plan, err := DryRun(&rec, pol, s, own, func(o types.Offset) types.Offset { return o }, func(replica.Request) (replica.Reply, error) { return replica.Reply{Kind: replica.AnswerData}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		judged := Judge(&rec, StartRequest{Mirror: "m", StartID: "s1"}, pol, s, &plan)
+		if _, a := Adopt(at, pol, s, own, 1); judged.Reason != want || a.Refused.Reason != want || want != "" && !strings.Contains(judged.Detail, "ends at 30 there and at 25 here") {
+			t.Errorf("a last mirrored offset of %d: judged %+v, adopted %+v", end, judged, a)
+		}
+	}
 	mute := ofKIP(&Mirrored{State: "STOPPED", LastEpoch: 5, LastOffset: 20})
 	mute.LeaderEpoch = types.NoLeaderEpoch
 	if got := Identify(at, pol, mute); got.Reason != SourceNotReady {

@@ -97,6 +97,12 @@ type dryRun struct {
 	source Source
 }
 
+// logEndAfter is where the log ends after a cut at o: at the base of the batch that o
+// lies in, but not below the log start, at which a log that holds nothing more begins anew (R1).
+func (d *dryRun) logEndAfter(o types.Offset) types.Offset {
+	return max(d.align(o), min(o, d.look.LogStart))
+}
+
 func (d *dryRun) take(cause Cause, from types.Offset) {
 	if from < d.look.LogEnd {
 		first, _ := d.look.History.EpochForOffset(from)
@@ -110,7 +116,7 @@ func (d *dryRun) take(cause Cause, from types.Offset) {
 func (d *dryRun) firstCut(own *Own, list timeline.List, epoch types.LeaderEpoch) {
 	switch owed := timeline.FirstCut(own.replica(), list, epoch); owed.Kind {
 	case timeline.CutAt:
-		d.take(CauseTimeline, d.align(owed.At))
+		d.take(CauseTimeline, d.logEndAfter(owed.At))
 	case timeline.CutEverything:
 		d.take(CauseTimeline, own.LogStart)
 	}
@@ -144,7 +150,7 @@ func (d *dryRun) compare(pol Policy, ask Ask) error {
 			d.logStart(reply)
 			return nil
 		case replica.AnswerDiverging:
-			at = at.CutTo(d.align(replica.CutPoint(&at, reply.Diverging)))
+			at = at.CutTo(d.logEndAfter(replica.CutPoint(&at, reply.Diverging)))
 			if at.IsEmpty() {
 				d.take(CauseDivergence, at.LogEnd)
 				return nil

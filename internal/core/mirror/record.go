@@ -21,6 +21,9 @@ type Adoption struct {
 // epoch above both clusters'. It refuses a list whose last start exceeds the
 // source's leader epoch, and one that would take records this cluster made (R24).
 func Adopt(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, now types.Millis) (meta.PartitionRecord, Adoption) {
+	if r := s.Mirrored.beyond(rec, pol, &s, own.LogEnd); r.Reason != "" {
+		return *rec, Adoption{Refused: r}
+	}
 	list := listFor(rec, pol, s, own)
 	if err := list.Validate(); err != nil {
 		return *rec, refused(CorruptSource, "%v", err)

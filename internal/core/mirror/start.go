@@ -25,6 +25,9 @@ func Judge(rec *meta.PartitionRecord, r StartRequest, pol Policy, s Source, plan
 	if refusal := Identify(&fresh, pol, s); refusal.Reason != "" {
 		return refusal
 	}
+	if refusal := s.Mirrored.beyond(&fresh, pol, &s, plan.LogEnd); refusal.Reason != "" {
+		return refusal
+	}
 	if err := plan.Theirs.Validate(); err != nil {
 		return Refusal{CorruptSource, err.Error()}
 	}
