@@ -188,8 +188,8 @@ func (x *step) failover(c int, retry bool) bool {
 	}
 	x.note("%s is promoted: %s", name(c, i), describe(t.record))
 	n.held = false
+	n.machine, n.ask, n.caught = nil, nil, nil // halted (I-141), also while the image lags behind the promotion
 	if x.hold(c, t) {
-		n.machine, n.ask, n.caught = nil, nil, nil // halted
 		return true
 	}
 	if !x.commit(c, t, x.lagOf(c)) {
