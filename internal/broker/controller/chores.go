@@ -38,6 +38,9 @@ func (c *Controller) chores(ctx context.Context) error {
 	if err := c.grow(ctx); err != nil {
 		return err
 	}
+	if err := c.drills(ctx); err != nil {
+		return err
+	}
 	if c.o.Rebalance > 0 && now.Sub(c.rebalanced) > c.o.Rebalance {
 		c.rebalanced = now
 		return c.rebalance(ctx)

@@ -32,7 +32,12 @@ func topicNameRune(r rune) bool {
 
 // nameIsFree refuses a name that is taken, or that metrics could not tell from a taken one.
 func nameIsFree(image *meta.Image, name string) error {
-	if _, taken := image.NameEntry(name); taken {
+	if n, taken := image.NameEntry(name); taken {
+		if n.Record != nil {
+			if t, ok := image.TopicEntry(n.Record.ID); ok && t.Record != nil && image.IsDropped(name) {
+				return fmt.Errorf("topic %s: %w: it is part of drill %s, which is being made or deleted", name, ErrTopicExists, t.Record.Drill.Name)
+			}
+		}
 		return fmt.Errorf("topic %s: %w", name, ErrTopicExists)
 	}
 	if other, collides := image.NameCollision(name); collides {

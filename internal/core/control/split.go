@@ -21,13 +21,19 @@ type Limits struct {
 	Bytes int
 }
 
+// ops is how many compares, and operations, a transaction can have.
+func (l Limits) ops() int {
+	if l.Ops <= 0 {
+		return defaultOps
+	}
+	return l.Ops
+}
+
 // Split merges plans, in order, into as few transactions as the limits allow.
 // Each of those may be carried out or not on its own: a merged plan is refused
 // if any of its parts would be. A single plan beyond the limits stays as it is.
 func Split(plans []meta.Plan, limits Limits) []meta.Plan {
-	if limits.Ops <= 0 {
-		limits.Ops = defaultOps
-	}
+	limits.Ops = limits.ops()
 	if limits.Bytes <= 0 {
 		limits.Bytes = DefaultBytes
 	}
