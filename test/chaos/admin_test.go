@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tidemark/internal/core/types"
+	"tidemark/test/chaos/harm"
 )
 
 // scratch is the topic that comes and goes.
@@ -39,16 +40,16 @@ func reassign(n *nemesis, ctx context.Context, s step) {
 		err = resp.Error()
 	}
 	n.answered("reassignment", err)
-	n.log("  %s to %v: %v", tp, to, err)
-	pause(ctx, s.hold)
+	n.Log("  %s to %v: %v", tp, to, err)
+	harm.Pause(ctx, s.hold)
 }
 
 // answered counts what became of an administrator's request: in the midst of other faults it may fail.
 func (n *nemesis) answered(what string, err error) {
 	if err == nil {
-		n.saw(what+": accepted", 1)
+		n.Saw(what+": accepted", 1)
 	} else {
-		n.saw(what+": refused or not answered", 1)
+		n.Saw(what+": refused or not answered", 1)
 	}
 }
 
@@ -60,20 +61,20 @@ func electPreferred(n *nemesis, ctx context.Context, s step) {
 	for _, ps := range results {
 		for _, r := range ps {
 			if r.Err == nil {
-				n.saw("leaders changed by request", 1)
+				n.Saw("leaders changed by request", 1)
 			}
 		}
 	}
-	pause(ctx, s.hold)
+	harm.Pause(ctx, s.hold)
 }
 
 // changeMinISR sets another minimum of a topic for a while.
 func changeMinISR(n *nemesis, ctx context.Context, s step) {
 	topic := n.w.c.topics[s.x%uint64(len(n.w.c.topics))]
 	value := fmt.Sprint(1 + s.x>>8%3)
-	n.log("  min.insync.replicas of %s is %s", topic, value)
+	n.Log("  min.insync.replicas of %s is %s", topic, value)
 	n.answered("min ISR", n.w.setMinISR(ctx, topic, value))
-	pause(ctx, s.hold)
+	harm.Pause(ctx, s.hold)
 	n.answered("min ISR", n.w.setMinISR(context.WithoutCancel(ctx), topic, "2"))
 }
 
@@ -110,7 +111,7 @@ func replaceTopic(n *nemesis, ctx context.Context, s step) {
 	}
 	cl, err := kgo.NewClient(w.c.options(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(scratch))...)
 	if err != nil {
-		n.t.Error(err)
+		n.T.Error(err)
 		return
 	}
 	defer cl.Close() // gives up what it still holds
@@ -126,7 +127,7 @@ func replaceTopic(n *nemesis, ctx context.Context, s step) {
 			case <-tick.C:
 				cl.TryProduce(writing, &kgo.Record{Partition: int32(i % 2), Value: fmt.Appendf(nil, "scratch-%d-%d", w.incarnation, i)}, func(_ *kgo.Record, err error) {
 					if err == nil {
-						n.saw("writes to the topic that comes and goes", 1)
+						n.Saw("writes to the topic that comes and goes", 1)
 					}
 				})
 			case <-writing.Done():
@@ -134,9 +135,9 @@ func replaceTopic(n *nemesis, ctx context.Context, s step) {
 			}
 		}
 	}()
-	pause(ctx, s.hold)
+	harm.Pause(ctx, s.hold)
 	n.answered("deletion", w.delete(ctx, scratch))
-	pause(ctx, time.Second) // writes go on
+	harm.Pause(ctx, time.Second) // writes go on
 	stop()
 	<-stopped
 }

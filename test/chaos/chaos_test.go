@@ -163,7 +163,7 @@ func (w *world) lastReport(dir, repeat string) {
 			if strings.HasPrefix(msg, "PANIC") {
 				t.Errorf("node %d: %d × %s", b.ID, n, msg)
 			} else {
-				w.n.saw(fmt.Sprintf("× node %d wrote: %s", b.ID, msg), n)
+				w.n.Saw(fmt.Sprintf("× node %d wrote: %s", b.ID, msg), n)
 			}
 		}
 	}
@@ -192,7 +192,7 @@ func (w *world) lastReport(dir, repeat string) {
 		}
 	}
 	for err, n := range w.c.rec.errs {
-		w.n.saw("× given up by "+err, n)
+		w.n.Saw("× given up by "+err, n)
 	}
 	w.c.rec.mu.Unlock()
 	t.Logf("clients: %v; polls %v; %d commits, %d listed offsets; unclean elections by the operator: %d; losses allowed: %d",

@@ -12,6 +12,7 @@ import (
 
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/harm"
 )
 
 // dialer connects sarama from the clients' place.
@@ -121,7 +122,7 @@ func (c *clients) consumeSarama(stop context.Context, group, name string) {
 			if err := g.Consume(stop, c.topics, member{c, group, name}); errors.Is(err, sarama.ErrClosedConsumerGroup) {
 				return
 			} else if err != nil {
-				pause(stop, 200*time.Millisecond) // between attempts, as a service would
+				harm.Pause(stop, 200*time.Millisecond) // between attempts, as a service would
 			}
 		}
 	})

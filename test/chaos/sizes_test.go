@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"tidemark/test/chaos/harm"
 )
 
 // sizes is what a run had grown to at one moment.
@@ -28,7 +30,7 @@ func (s sizes) String() string {
 
 // measure says how large the run is. Files may come and go meanwhile.
 func (w *world) measure() sizes {
-	s := sizes{at: time.Since(w.n.began)}
+	s := sizes{at: time.Since(w.n.Began)}
 	w.c.rec.mu.Lock()
 	s.records = len(w.c.rec.h.Sends) + len(w.c.rec.h.Polls) + len(w.c.rec.h.Commits)
 	w.c.rec.mu.Unlock()
@@ -73,8 +75,8 @@ func (w *world) watchSizes(ctx context.Context) {
 	for ctx.Err() == nil {
 		s := w.measure()
 		w.grown = append(w.grown, s)
-		w.n.log("size: %v", s)
-		pause(ctx, every)
+		w.n.Log("size: %v", s)
+		harm.Pause(ctx, every)
 	}
 }
 

@@ -5,7 +5,6 @@ package chaos_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/harm"
 	"tidemark/test/chaos/nodes"
 )
 
@@ -45,15 +45,14 @@ func startWorld(t *testing.T, dir string, c chosen) *world {
 	net := nodes.Network(t, c.nodes, c.proxies)
 	w := &world{t: t, chosen: c, dir: dir, replicas: map[types.TopicPartition][]int32{}}
 	w.c = &clients{t: t, net: net, rec: newRecorder(), seed: c.seed, every: c.sendEvery(), topics: []string{"orders", "parts"}}
-	w.n = &nemesis{t: t, w: w, net: net, began: time.Now(), r: rand.New(rand.NewPCG(c.seed, 0x706f776572)),
-		injected: map[string]int{}, seen: map[string]int{}, ends: map[string]int{}}
+	w.n = &nemesis{Nemesis: harm.New(t, net, c.seed, healLimit), w: w}
 	for id := 1; id <= c.nodes; id++ {
 		join := ""
 		if id > 1 {
 			join = w.n.nodes[0].Place.HTTP
 		}
 		b := nodes.New(t, dir, id, net, join, c.settings()...)
-		b.OwnEnd = w.n.endedByItself
+		b.OwnEnd = w.n.EndedByItself
 		if id == 1+int(c.seed)%c.nodes {
 			if err := b.OwnDisk(diskBytes); err != nil {
 				t.Logf("no disk is filled for real: %v", err)
@@ -64,7 +63,7 @@ func startWorld(t *testing.T, dir string, c chosen) *world {
 		w.n.nodes, w.c.seeds = append(w.n.nodes, b), append(w.c.seeds, b.Place.Advertise)
 		b.Start()
 		eventually(t, healLimit, fmt.Sprintf("node %d is ready", id), b.Ready)
-		w.n.log("node %d is ready", id)
+		w.n.Log("node %d is ready", id)
 	}
 	cl, err := kgo.NewClient(w.c.options()...)
 	if err != nil {
@@ -140,13 +139,13 @@ func (w *world) operate(ctx context.Context, brokers int, orphans kadm.TopicsSet
 	case time.Since(w.leaderless) > operatorWaits:
 		w.leaderless = time.Time{}
 		results, err := w.adm.ElectLeaders(ctx, kadm.ElectLiveReplica, orphans)
-		w.n.log("  the operator elects leaders of %v: %v", orphans.IntoList(), err)
+		w.n.Log("  the operator elects leaders of %v: %v", orphans.IntoList(), err)
 		for _, ps := range results {
 			for _, r := range ps {
 				if r.Err == nil {
 					w.operated++
 				} else {
-					w.n.log("    %s-%d: %v", r.Topic, r.Partition, r.Err)
+					w.n.Log("    %s-%d: %v", r.Topic, r.Partition, r.Err)
 				}
 			}
 		}
@@ -191,7 +190,7 @@ func (w *world) progress(when string) {
 		}
 		return nil
 	})
-	w.n.log("every partition takes writes %s, after %.1fs", when, time.Since(from).Seconds())
+	w.n.Log("every partition takes writes %s, after %.1fs", when, time.Since(from).Seconds())
 }
 
 // groupsCatchUp waits until both groups have committed the end of everything.
@@ -213,5 +212,5 @@ func (w *world) groupsCatchUp() {
 			return nil
 		})
 	}
-	w.n.log("the groups have read to the end after %.1fs", time.Since(from).Seconds())
+	w.n.Log("the groups have read to the end after %.1fs", time.Since(from).Seconds())
 }

@@ -36,8 +36,8 @@ func TestChaosMirror(t *testing.T) {
 	w.whole("before any fault", w.clusters()...)
 	until, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var harm sync.WaitGroup
-	harm.Go(func() { w.n.run(until) })
+	var harming sync.WaitGroup
+	harming.Go(func() { w.n.run(until) })
 	if w.k != nil {
 		w.leaveKafka()
 	}
@@ -49,7 +49,7 @@ func TestChaosMirror(t *testing.T) {
 		p, s = s, p
 	}
 	cancel()
-	harm.Wait()
+	harming.Wait()
 	if t.Failed() {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/harm"
 	"tidemark/test/chaos/links"
 )
 
@@ -55,13 +56,13 @@ func (w *world) leaveKafka() {
 	w.writers[w.k] = w.write(w.k)
 	harmed, cancel := context.WithTimeout(w.t.Context(), min(kafkaLoad, w.chosen.runFor/3))
 	defer cancel()
-	var harm sync.WaitGroup
-	harm.Go(func() { w.harmKafka(harmed) })
+	var harming sync.WaitGroup
+	harming.Go(func() { w.harmKafka(harmed) })
 	<-harmed.Done()
-	harm.Wait()
+	harming.Wait()
 	w.failOver(w.a, firstMirror)
 	w.writers[w.a] = w.write(w.a)
-	pause(w.t.Context(), 2*time.Second)
+	harm.Pause(w.t.Context(), 2*time.Second)
 	w.writers[w.k].stop(healLimit)
 	w.writers[w.k].stopReading()
 	w.writers[w.k] = nil

@@ -15,6 +15,7 @@ import (
 	"tidemark/internal/console"
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/harm"
 )
 
 // readers is the group that moves with the failovers: its members on A and B (and
@@ -83,7 +84,7 @@ func (g *generation) committing(group string, tp types.TopicPartition, at types.
 
 // commitEnds commits log ends for the generation's own group.
 func (g *generation) commitEnds(stop context.Context) {
-	for pause(stop, commitEvery); stop.Err() == nil; pause(stop, commitEvery) {
+	for harm.Pause(stop, commitEvery); stop.Err() == nil; harm.Pause(stop, commitEvery) {
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout) // not cut short: an offset may not arrive after the failback
 		if ends, err := g.c.adm.ListEndOffsets(ctx, topics()...); err == nil && ends.Error() == nil {
 			for _, tp := range slices.SortedFunc(maps.Keys(g.lineages), byName) {

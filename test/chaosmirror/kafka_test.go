@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"tidemark/test/chaos/harm"
 	"tidemark/test/chaos/links"
 	kafka "tidemark/test/kafka/cluster"
 )
@@ -50,25 +51,25 @@ func (w *world) startKafka(n links.Network) {
 func harmKafka(w *world, n links.Network, k *kafka.Cluster, ctx context.Context) {
 	for i := 0; ctx.Err() == nil || i < 3; i++ {
 		id := i%kafkaBrokers + 1
-		pause(ctx, time.Second)
+		harm.Pause(ctx, time.Second)
 		switch i % 3 {
 		case 0:
 			w.log("! kill -9 of broker %d of Kafka", id)
 			w.saw("Kafka: kill -9 of a broker", 1)
 			k.Kill(id)
-			pause(ctx, time.Second)
+			harm.Pause(ctx, time.Second)
 			k.Restart(id)
 		case 1:
 			w.log("! freeze of broker %d of Kafka", id)
 			w.saw("Kafka: freeze of a broker", 1)
 			k.Signal(id, syscall.SIGSTOP, false)
-			pause(w.t.Context(), 4*time.Second)
+			harm.Pause(w.t.Context(), 4*time.Second)
 			k.Signal(id, syscall.SIGCONT, false)
 		case 2:
 			w.log("! cut between Kafka and A")
 			w.saw("Kafka: cut from A", 1)
 			w.cutKafka(n, links.Cut)
-			pause(w.t.Context(), 2*time.Second)
+			harm.Pause(w.t.Context(), 2*time.Second)
 			w.cutKafka(n, links.Way{})
 		}
 	}

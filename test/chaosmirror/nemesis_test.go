@@ -4,17 +4,11 @@ package chaosmirror_test
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
-	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"tidemark/internal/core/meta"
-	"tidemark/internal/metastore"
+	"tidemark/test/chaos/harm"
 	"tidemark/test/chaos/links"
 	"tidemark/test/chaos/nodes"
 )
@@ -41,7 +35,7 @@ type step struct {
 	x     uint64   // what else it needs to draw
 }
 
-// faults is everything that a run may do to processes and links.
+// faults is everything that a run may do to processes, links and disks.
 var faults = []fault{
 	{name: "kill -9 of one", least: 0, most: 2000 * ms, do: killSome(1)},
 	{name: "kill -9 of two, one after the other", least: 100 * ms, most: 2000 * ms, do: killInTurn},
@@ -55,6 +49,12 @@ var faults = []fault{
 	{name: "cut of one node from all", least: 500 * ms, most: 2 * leaseTime, do: isolate},
 	{name: "delay between two clusters", least: 1000 * ms, most: 5000 * ms, do: slow},
 	{name: "power loss of a node of A and of B", least: 0, most: 1500 * ms, do: powerLoss, alone: true},
+	{name: "failing syncs of one, nothing is lost", least: 1000 * ms, most: 3000 * ms, do: failingSyncs},
+	{name: "failing writes of one", least: 1000 * ms, most: 3000 * ms, do: failingWrites},
+	{name: "full disk of one", least: 1000 * ms, most: 5000 * ms, do: fullDisks(1)},
+	{name: "full disks of a whole cluster", least: 1000 * ms, most: 4000 * ms, do: fullDisks(3)},
+	{name: "slow disk of one", least: 1000 * ms, most: 5000 * ms, do: slowDisk},
+	{name: "failing syncs of a node of A and of B, with a power loss", least: 2000 * ms, most: 4000 * ms, do: failingSyncsLose, alone: true},
 }
 
 // schedule draws the steps: rounds of the deck, each shuffled.
@@ -77,30 +77,8 @@ func schedule(seed uint64, all []*cluster, steps int) []step {
 
 // nemesis carries the schedule out.
 type nemesis struct {
-	w   *world
-	net links.Network
-	r   *rand.Rand // of power losses
-
-	// quiet is held for writing while it must rest.
-	quiet sync.RWMutex
-
-	mu       sync.Mutex // guards the following
-	injected map[string]int
-	ends     map[string]int // processes that ended by themselves, by their last words
-}
-
-func newNemesis(w *world, net links.Network) *nemesis {
-	return &nemesis{w: w, net: net, r: rand.New(rand.NewPCG(w.chosen.seed, 0x706f776572)), injected: map[string]int{}, ends: map[string]int{}}
-}
-
-// pause is a part of a plan: it ends early with ctx.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	*harm.Nemesis
+	w *world
 }
 
 // run harms the clusters until ctx ends; a step that has begun is brought to its end.
@@ -109,32 +87,21 @@ func (n *nemesis) run(ctx context.Context) {
 		return
 	}
 	for _, s := range schedule(n.w.chosen.seed, n.w.clusters(), 100+int(n.w.chosen.runFor/time.Second)) {
-		pause(ctx, s.gap)
-		if ctx.Err() != nil || n.w.t.Failed() {
+		harm.Pause(ctx, s.gap)
+		if ctx.Err() != nil || n.T.Failed() {
 			return
 		}
 		if s.fault.alone {
-			n.rest(func() { n.carryOut(ctx, s) })
+			n.Alone(func() { n.carryOut(ctx, s) })
 		} else {
-			n.quiet.RLock()
-			n.carryOut(ctx, s)
-			n.quiet.RUnlock()
+			n.Beside(func() { n.carryOut(ctx, s) })
 		}
 	}
 }
 
-// rest runs f while nothing is harmed.
-func (n *nemesis) rest(f func()) {
-	n.quiet.Lock()
-	defer n.quiet.Unlock()
-	f()
-}
-
 func (n *nemesis) carryOut(ctx context.Context, s step) {
-	n.mu.Lock()
-	n.injected[s.fault.name]++
-	n.mu.Unlock()
-	n.w.log("! %s: %s (%s), hold %v", s.fault.name, s.on.name, s.other.name, s.hold)
+	n.Injects(s.fault.name)
+	n.Log("! %s: %s (%s), hold %v", s.fault.name, s.on.name, s.other.name, s.hold)
 	s.fault.do(n, ctx, s)
 }
 
@@ -148,74 +115,56 @@ func (s step) victims(most int) (list []*nodes.Node) {
 	return list
 }
 
-// restart starts a node unless it was put to sleep meanwhile.
-func (c *cluster) restart(b *nodes.Node) {
-	if !c.sleeping(b.ID) {
-		b.Start()
+// restart starts nodes unless they were put to sleep meanwhile.
+func (c *cluster) restart(list ...*nodes.Node) {
+	for _, b := range list {
+		if !c.sleeping(b.ID) {
+			b.Start()
+		}
 	}
 }
 
-func kill(list ...*nodes.Node) {
-	for _, b := range list {
-		b.Signal(syscall.SIGKILL) // all at once: none sees another's end
+// places are those of the cluster's nodes.
+func (c *cluster) places() (list []int) {
+	for _, b := range c.nodes {
+		list = append(list, b.ID)
 	}
-	for _, b := range list {
-		b.End(syscall.SIGKILL)
-	}
+	return list
 }
 
 func killSome(most int) func(*nemesis, context.Context, step) {
 	return func(_ *nemesis, ctx context.Context, s step) {
 		victims := s.victims(most)
-		kill(victims...)
-		pause(ctx, s.hold)
-		for _, b := range victims {
-			s.on.restart(b)
-		}
+		harm.Kill(victims...)
+		harm.Pause(ctx, s.hold)
+		s.on.restart(victims...)
 	}
 }
 
 func killInTurn(_ *nemesis, ctx context.Context, s step) {
 	victims := s.victims(2)
 	for i, b := range victims {
-		kill(b)
+		harm.Kill(b)
 		if i > 0 {
 			s.on.restart(victims[i-1])
 		}
-		pause(ctx, s.hold)
+		harm.Pause(ctx, s.hold)
 	}
-	for _, b := range victims {
-		s.on.restart(b)
-	}
+	s.on.restart(victims...)
 }
 
 func freeze(most int) func(*nemesis, context.Context, step) {
-	return func(_ *nemesis, ctx context.Context, s step) {
-		victims := s.victims(most)
-		for _, b := range victims {
-			b.Signal(syscall.SIGSTOP)
-		}
-		pause(ctx, s.hold)
-		for _, b := range victims {
-			b.Signal(syscall.SIGCONT)
-		}
-	}
+	return func(_ *nemesis, ctx context.Context, s step) { harm.Freeze(ctx, s.hold, s.victims(most)...) }
 }
 
 // join sets the ways from the nodes of one cluster to those of another.
-func (n *nemesis) join(from, to *cluster, way links.Way) {
-	for _, x := range from.nodes {
-		for _, y := range to.nodes {
-			n.net.Set(x.ID, y.ID, way)
-		}
-	}
-}
+func (n *nemesis) join(from, to *cluster, way links.Way) { n.Join(from.places(), to.places(), way) }
 
 func between(way links.Way) func(*nemesis, context.Context, step) {
 	return func(n *nemesis, ctx context.Context, s step) {
 		n.join(s.on, s.other, way)
 		n.join(s.other, s.on, way)
-		pause(ctx, s.hold)
+		harm.Pause(ctx, s.hold)
 		n.join(s.on, s.other, links.Way{})
 		n.join(s.other, s.on, links.Way{})
 	}
@@ -223,7 +172,7 @@ func between(way links.Way) func(*nemesis, context.Context, step) {
 
 func oneWay(n *nemesis, ctx context.Context, s step) {
 	n.join(s.on, s.other, links.Cut)
-	pause(ctx, s.hold)
+	harm.Pause(ctx, s.hold)
 	n.join(s.on, s.other, links.Way{})
 }
 
@@ -232,47 +181,75 @@ func slow(n *nemesis, ctx context.Context, s step) {
 }
 
 func isolate(n *nemesis, ctx context.Context, s step) {
-	victims := s.victims(1)
-	for _, way := range []links.Way{links.Cut, {}} {
-		for _, b := range victims {
-			for id := range places + 1 {
-				if id != b.ID {
-					n.net.Set(b.ID, id, way)
-					n.net.Set(id, b.ID, way)
-				}
-			}
-		}
-		if way == links.Cut {
-			pause(ctx, s.hold)
-		}
+	everybody := []int{links.Clients}
+	for id := range places {
+		everybody = append(everybody, id+1)
+	}
+	for _, b := range s.victims(1) {
+		n.Around(b.ID, everybody, links.Cut)
+		harm.Pause(ctx, s.hold)
+		n.Around(b.ID, everybody, links.Way{})
 	}
 }
 
-// powerLoss takes what one node of A and one of B had not synced. The others
-// have all that was acknowledged. C has no others.
-func powerLoss(n *nemesis, ctx context.Context, s step) {
+// failingSyncs and failingWrites break a disk that keeps what was written to it. The
+// node must not go on with it.
+func failingSyncs(n *nemesis, ctx context.Context, s step) {
+	for _, b := range s.victims(1) {
+		n.FailSyncs(ctx, s.hold, b, false)
+		s.on.restart(b)
+	}
+}
+
+func failingWrites(n *nemesis, ctx context.Context, s step) {
+	for _, b := range s.victims(1) {
+		n.FailWrites(ctx, s.hold, b)
+		s.on.restart(b)
+	}
+}
+
+func fullDisks(most int) func(*nemesis, context.Context, step) {
+	return func(n *nemesis, ctx context.Context, s step) { n.FillDisks(ctx, s.hold, s.victims(most)...) }
+}
+
+func slowDisk(_ *nemesis, ctx context.Context, s step) {
+	for _, b := range s.victims(1) {
+		harm.SlowDisk(ctx, s.hold, time.Duration(20+s.x%400)*ms, b)
+	}
+}
+
+// onAlignedNodes does something to one node of A and one of B that takes what they
+// had not synced. The others have all that was acknowledged. C has no others.
+func onAlignedNodes(n *nemesis, ctx context.Context, s step, what func(victims []*nodes.Node)) {
 	w := n.w
 	w.whole("before a power loss", w.clusters()...)
+	var victims []*nodes.Node
 	for i, c := range []*cluster{w.a, w.b} {
 		victim := c.nodes[(s.x>>i)%uint64(len(c.nodes))]
 		if c.sleeping(victim.ID) || !c.aligned(ctx) {
-			w.saw("power losses that had to be left out", 1)
+			n.Saw("power losses that had to be left out", 1)
 			continue
 		}
-		kill(victim)
-		losses, err := victim.Board.PowerLoss(n.r)
-		if err != nil {
-			w.t.Error(err)
-		}
-		bytes := int64(0)
-		for _, l := range losses {
-			bytes += l.Size - l.KeptUpTo
-		}
-		w.saw("files cut by power losses", len(losses))
-		w.log("  node %d lost %d bytes of %d files", victim.ID, bytes, len(losses))
+		victims = append(victims, victim)
 		defer c.restart(victim)
 	}
-	pause(ctx, s.hold)
+	what(victims)
+}
+
+func powerLoss(n *nemesis, ctx context.Context, s step) {
+	onAlignedNodes(n, ctx, s, func(victims []*nodes.Node) {
+		n.PowerLoss(victims...)
+		harm.Pause(ctx, s.hold)
+	})
+}
+
+// failingSyncsLose breaks disks that lose what was not synced.
+func failingSyncsLose(n *nemesis, ctx context.Context, s step) {
+	onAlignedNodes(n, ctx, s, func(victims []*nodes.Node) {
+		for _, b := range victims {
+			n.FailSyncs(ctx, s.hold, b, true)
+		}
+	})
 }
 
 // aligned reports whether every replica in sync has made what cuts its list
@@ -287,35 +264,16 @@ func (c *cluster) aligned(ctx context.Context) bool {
 	return err == nil
 }
 
-// mayEnd are the words by which a node may end by itself: it starts and can't reach the metadata. A supervisor starts it again.
-var mayEnd = []string{metastore.ErrUnavailable.Error()}
-
-// endedByItself is told of each process that ended unasked.
-func (w *world) endedByItself(b *nodes.Node, err error) {
-	words := b.LastWords()
-	w.log("  node %d ended by itself: %v: %s", b.ID, err, words)
-	i := slices.IndexFunc(mayEnd, func(reason string) bool { return strings.Contains(words, reason) })
-	if i < 0 {
-		w.t.Errorf("node %d ended by itself without a reason that is accepted: %v: %s", b.ID, err, words)
-		return
-	}
-	w.n.mu.Lock()
-	defer w.n.mu.Unlock()
-	w.n.ends[fmt.Sprintf("node %d, %v: %s", b.ID, err, mayEnd[i])]++
-}
-
 // heal ends every fault.
 func (n *nemesis) heal() {
-	n.w.log("heal")
-	n.net.Heal()
+	var all []*nodes.Node
 	for _, c := range n.w.clusters() {
 		for _, b := range c.nodes {
 			c.wake(b)
-			b.Board.Reset()
-			b.Signal(syscall.SIGCONT)
-			b.Start()
+			all = append(all, b)
 		}
 	}
+	n.Heal(all...)
 }
 
 // sleep kills a node, which then stays down until wake.
@@ -323,7 +281,7 @@ func (c *cluster) sleep(b *nodes.Node) {
 	c.mu.Lock()
 	c.asleep[b.ID] = true
 	c.mu.Unlock()
-	kill(b)
+	harm.Kill(b)
 }
 
 func (c *cluster) wake(b *nodes.Node) {
@@ -335,22 +293,9 @@ func (c *cluster) wake(b *nodes.Node) {
 
 // table says what was injected and what was met.
 func (n *nemesis) table() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.w.mu.Lock()
-	defer n.w.mu.Unlock()
-	var b strings.Builder
-	b.WriteString("\ninjected:")
+	var names []string
 	for i := range faults {
-		fmt.Fprintf(&b, "\n  %5d × %s", n.injected[faults[i].name], faults[i].name)
+		names = append(names, faults[i].name)
 	}
-	b.WriteString("\nmet:")
-	fmt.Fprintf(&b, "\n  %7d packets dropped by cuts", n.net.Dropped())
-	for _, what := range slices.Sorted(maps.Keys(n.w.seen)) {
-		fmt.Fprintf(&b, "\n  %7d %s", n.w.seen[what], what)
-	}
-	for _, words := range slices.Sorted(maps.Keys(n.ends)) {
-		fmt.Fprintf(&b, "\n  %7d × a process ended by itself: %s", n.ends[words], words)
-	}
-	return b.String()
+	return "\ninjected:" + n.Injected(names...) + n.Met()
 }

@@ -9,6 +9,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/harm"
 	"tidemark/test/chaos/links"
 	"tidemark/test/chaos/nodes"
 )
@@ -52,7 +53,7 @@ func (w *world) changeSides(number int, p, s *cluster) {
 	if w.writers[p] == nil {
 		w.writers[p] = w.write(p)
 	}
-	pause(w.t.Context(), r.load)
+	harm.Pause(w.t.Context(), r.load)
 	if r.chain {
 		w.failOver(w.c, mirrorName)
 		w.writers[w.c] = w.write(w.c)
@@ -67,12 +68,12 @@ func (w *world) changeSides(number int, p, s *cluster) {
 		w.failOver(s, mirrorName)
 	}
 	w.writers[s] = w.write(s)
-	pause(w.t.Context(), r.fork)
+	harm.Pause(w.t.Context(), r.fork)
 	w.stopWriters(p)
 	cuts := w.failBack(p, s, clean)
 	if r.abandons && w.abandon(p, cuts) {
 		w.writers[p] = w.write(p)
-		pause(w.t.Context(), r.fork)
+		harm.Pause(w.t.Context(), r.fork)
 		w.stopWriters(p)
 		for tp, more := range w.failBack(p, s, false) {
 			cuts[tp] = more
@@ -86,7 +87,7 @@ func (w *world) changeSides(number int, p, s *cluster) {
 	w.wake(p, r.sleeperP)
 	w.wake(s, r.sleeperS)
 	if !r.hasty {
-		w.n.rest(func() { w.settle() })
+		w.n.Alone(func() { w.settle() })
 	}
 }
 
@@ -95,13 +96,13 @@ func (w *world) fallBehind(r round, p, s *cluster) {
 	switch r.lag {
 	case "paused":
 		w.verb(s, "pause")
-		pause(w.t.Context(), r.behind)
+		harm.Pause(w.t.Context(), r.behind)
 	case "cut":
-		w.n.quiet.RLock() // one who changes these links at a time is enough
-		w.n.join(p, s, links.Cut)
-		w.n.join(s, p, links.Cut)
-		w.n.quiet.RUnlock()
-		pause(w.t.Context(), r.behind)
+		w.n.Beside(func() { // one who changes these links at a time is enough
+			w.n.join(p, s, links.Cut)
+			w.n.join(s, p, links.Cut)
+		})
+		harm.Pause(w.t.Context(), r.behind)
 		w.n.join(p, s, links.Way{})
 		w.n.join(s, p, links.Way{})
 	}
@@ -142,7 +143,7 @@ func (w *world) sleep(c *cluster, at int) {
 	if b := w.node(c, at); b != nil {
 		w.log("  node %d of %s goes to sleep", b.ID, c.name)
 		w.saw("replicas that slept through a round", 1)
-		w.n.rest(func() { c.sleep(b) })
+		w.n.Alone(func() { c.sleep(b) })
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/harm"
 )
 
 // keepTrying repeats what an operator wants until it is done, and fails the test
@@ -41,7 +42,7 @@ func (w *world) keepTrying(what string, f func() error) {
 			w.t.Fatalf("not within %v: %s: %v", verbLimit, what, err)
 		}
 		w.tend()
-		pause(w.t.Context(), 200*time.Millisecond)
+		harm.Pause(w.t.Context(), 200*time.Millisecond)
 	}
 }
 
@@ -106,13 +107,24 @@ func (w *world) switchOver(p, s *cluster) (clean bool) {
 	return false
 }
 
-// reopen lets clients write again to what a switchover has closed.
+// reopen lets clients write again to what a switchover has closed, if it has and did
+// not go back by itself.
 func (w *world) reopen(p *cluster) {
 	w.keepTrying("reopening of "+p.name, func() error {
-		return p.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
+		err := p.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
 			_, err := cl.Reopen(ctx, console.TopicsRequest{})
 			return err
 		})
+		if err == nil {
+			return nil
+		}
+		r, lookErr := p.look(w.t.Context())
+		for _, rec := range r.partitions {
+			if rec.Fence != nil {
+				return err
+			}
+		}
+		return lookErr
 	})
 }
 
@@ -151,7 +163,7 @@ func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition][]h
 			return nil
 		}
 		plan := ""
-		w.n.rest(func() {
+		w.n.Alone(func() {
 			w.whole("before a failback", p, s)
 			eventually(w.t, healLimit, "a preview on "+p.name+" that fits what was read", func() (err error) {
 				plan, err = w.preview(p, s, pending, cuts, falls, clean)

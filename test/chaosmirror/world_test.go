@@ -17,6 +17,7 @@ import (
 	"tidemark/internal/console"
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/test/chaos/harm"
 	"tidemark/test/chaos/links"
 	"tidemark/test/chaos/nodes"
 )
@@ -25,7 +26,6 @@ import (
 type world struct {
 	t       *testing.T
 	chosen  chosen
-	began   time.Time
 	a, b, c *cluster
 	k       *cluster // Apache Kafka, the first source; nil: A is
 	java    *jvm     // nil: without Java's producers
@@ -41,21 +41,15 @@ type world struct {
 	falls       []fall   // not heard of yet
 	writers     map[*cluster]*generation
 	found       []history.Finding
-
-	mu   sync.Mutex // guards the following
-	seen map[string]int
 }
 
 func (w *world) log(format string, args ...any) {
-	w.t.Logf("%7.1fs "+format, append([]any{time.Since(w.began).Seconds()}, args...)...)
+	w.t.Helper()
+	w.n.Log(format, args...)
 }
 
 // saw counts something that the run met.
-func (w *world) saw(what string, by int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen[what] += by
-}
+func (w *world) saw(what string, by int) { w.n.Saw(what, by) }
 
 func (w *world) clusters() []*cluster { return []*cluster{w.a, w.b, w.c} }
 
@@ -70,7 +64,7 @@ const places = 7
 // startWorld starts all clusters, A with topics, and has B mirror A and C mirror B.
 func startWorld(t *testing.T, dir string, c chosen) *world {
 	t.Helper()
-	w := &world{t: t, chosen: c, began: time.Now(), r: rand.New(rand.NewPCG(c.seed, 0x6f70657261746f72)), writers: map[*cluster]*generation{}, seen: map[string]int{}}
+	w := &world{t: t, chosen: c, r: rand.New(rand.NewPCG(c.seed, 0x6f70657261746f72)), writers: map[*cluster]*generation{}}
 	count := places
 	if c.kafka {
 		count += kafkaBrokers
@@ -79,6 +73,7 @@ func startWorld(t *testing.T, dir string, c chosen) *world {
 	if c.kafka && !net.CanCutOther() {
 		t.Fatal("Apache Kafka can't be the first source without network namespaces")
 	}
+	w.n = &nemesis{Nemesis: harm.New(t, net, c.seed, healLimit), w: w}
 	var all []*cluster
 	for _, s := range shapes {
 		cl := w.newCluster(s.name, net)
@@ -88,14 +83,13 @@ func startWorld(t *testing.T, dir string, c chosen) *world {
 				join = cl.nodes[0].Place.HTTP
 			}
 			n := nodes.New(t, dir, id, net, join, settings(s.count)...)
-			n.OwnEnd = w.endedByItself
+			n.OwnEnd = w.n.EndedByItself
 			cl.nodes, cl.seeds = append(cl.nodes, n), append(cl.seeds, n.Place.Advertise)
 		}
 		all = append(all, cl)
 	}
 	w.a, w.b, w.c = all[0], all[1], all[2]
 	w.book = newBook(all)
-	w.n = newNemesis(w, net)
 	var starting sync.WaitGroup
 	for _, cl := range all {
 		starting.Go(func() {
@@ -147,7 +141,7 @@ func (w *world) within(limit time.Duration, what string, f func() error) bool {
 			w.t.Errorf("not within %v: %s: %v", limit, what, err)
 			return false
 		}
-		pause(w.t.Context(), 50*time.Millisecond)
+		harm.Pause(w.t.Context(), 50*time.Millisecond)
 	}
 	return true
 }
