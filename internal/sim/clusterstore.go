@@ -195,7 +195,7 @@ func (w *watchLink) arrive() {
 	if w.s.p.dead || w.closed {
 		return
 	}
-	if m.c.net.isCut(m.c.storeName(), m.name) || m.c.storeIsDown {
+	if m.c.net.isCut(m.c.storeName(), m.name) || m.c.net.isCut(m.c.watchName(), m.name) || m.c.storeIsDown {
 		m.k.after(100*time.Millisecond, "watch", w.arrive)
 		return
 	}

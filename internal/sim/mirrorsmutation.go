@@ -40,10 +40,6 @@ func mirrorsMutations() []*Mutation {
 	cuts := func(r timeline.Rules) broker.MirrorRules {
 		return broker.MirrorRules{FirstCut: r, Mirror: mirror.Rules{Core: core.Rules{FirstCut: r}}}
 	}
-	seldom := func(m *Mutation) *Mutation {
-		m.elusive = true
-		return m
-	}
 	startingAt := func(seed uint64, m *Mutation) *Mutation {
 		m.from = seed
 		return m
@@ -51,8 +47,8 @@ func mirrorsMutations() []*Mutation {
 	return []*Mutation{
 		startingAt(13, of("no-entry", "R16: a promotion names no new history", harm,
 			&mirrorsMutation{change: withoutEntry, adjust: forks, mute: []string{"PromotedOnce"}})),
-		seldom(of("larger-bound", "R17: the bound is the larger of the first unshared epochs", harm,
-			&mirrorsMutation{rules: cuts(timeline.Rules{LargerBound: true}), adjust: uncleanly})),
+		of("larger-bound", "R17: the bound is the larger of the first unshared epochs", harm,
+			&mirrorsMutation{rules: cuts(timeline.Rules{LargerBound: true}), adjust: siblings}),
 		of("adopts-in-epoch", "R18: an adoption keeps the leader epoch", append([]string{"EpochRises"}, harm...),
 			&mirrorsMutation{change: keepsEpoch, adjust: sleepers}),
 		of("no-first-cut", "R19: a list is taken without the cut", harm,
@@ -61,8 +57,12 @@ func mirrorsMutations() []*Mutation {
 			&mirrorsMutation{rules: cuts(timeline.Rules{EpochsOnly: true}), adjust: sleepers}),
 		of("first-cut-in-sync", "R19: only in-sync replicas make the first cut", harm,
 			&mirrorsMutation{rules: broker.MirrorRules{FirstCutInSync: true}, adjust: sleepers}),
-		seldom(of("no-cut-before-leading", "R19: a leader serves without its first cut", harm,
-			&mirrorsMutation{rules: broker.MirrorRules{NoCutBeforeLeading: true}, adjust: uncleanly})),
+		of("no-cut-before-leading", "R19: a leader serves without its first cut", harm,
+			&mirrorsMutation{rules: broker.MirrorRules{NoCutBeforeLeading: true}, adjust: func(o *MirrorsOptions) {
+				forks(o)
+				o.Brokers, o.Replicas, o.MinISR, o.LagMax, o.Partitions, o.Messages, o.SlowWatch, o.TxnFault = 2, 2, 1, 30*time.Second, 1, Messages{}, 0, 0
+				o.Rates = map[string]float64{"write": 60, "mirror": 6, "failover": 4, "failback": 3, "oversleep": 15}
+			}}),
 		startingAt(7, of("checkpoint-before-cut", "R1: the timeline checkpoint is written before the cut", harm,
 			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{CheckpointBeforeCut: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)
@@ -85,11 +85,12 @@ func mirrorsMutations() []*Mutation {
 			}})),
 		of("no-consent", "R24: no plan is asked for", []string{"Consent"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoConsent: true}), adjust: forks}),
-		seldom(of("no-start-fence", "R25: a start doesn't close the partition", append([]string{"Consent"}, harm...),
+		startingAt(28, of("no-start-fence", "R25: a start doesn't close the partition", append([]string{"Consent"}, harm...),
 			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{NoStartFence: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)
-				o.SlowMessage, o.Partitions, o.SlowWatch, o.TxnFault = 0.4, 2, 0, 0
-				o.Rates["write"], o.Rates["failback"], o.Rates["failover"], o.Rates["mirror"] = 600, 60, 40, 20
+				// So few writes that a plan often holds, and slow enough that one comes between look and adoption.
+				o.SlowMessage, o.Partitions, o.SlowWatch, o.TxnFault = 0.3, 1, 0, 0
+				o.Rates["write"], o.Rates["failback"], o.Rates["failover"], o.Rates["mirror"] = 40, 40, 30, 10
 			}})),
 		of("no-path", "R25: the source's mirror path is not looked at", []string{"PANIC", "Convergence"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoPath: true}), adjust: forks}),
@@ -152,11 +153,12 @@ func sleepers(o *MirrorsOptions) {
 	o.Rates["crash"], o.Rates["restart-cleanly"], o.Rates["elect-preferred"] = 8, 3, 6
 }
 
-// uncleanly are sleepers that sleep long, and are elected all the same.
-func uncleanly(o *MirrorsOptions) {
-	sleepers(o)
-	o.Unclean, o.PowerLoss, o.RestartMost = true, 0, 30*time.Second
-	o.Rates["crash-leader"], o.Rates["crash"], o.Rates["failover"], o.Rates["failback"] = 4, 4, 20, 30
+// siblings are two mirrors of one Kafka cluster, each failed over while the other copies on:
+// of their timelines, which begin at one history, the later one begins higher in epoch and offset.
+func siblings(o *MirrorsOptions) {
+	forks(o)
+	o.Kafka, o.Headroom = true, 0
+	o.Rates["kafka-write"], o.Rates["kafka-elect"], o.Rates["mirror"], o.Rates["failover"], o.Rates["failback"] = 150, 10, 10, 4, 10
 }
 
 // losses are runs behind a source that loses what was copied.

@@ -77,6 +77,7 @@ func init() {
 		{"clock-jump", 0.5, of((*cluster).clockJump)},
 		{"crash-leader", 1, (*mirrors).crashLeader},
 		{"kafka-rewrite", 0, kafka((*world).sourceRewrites)}, // of mutations that look for it
+		{"oversleep", 0, (*mirrors).oversleep},               // of profiles that name it
 	}
 }
 

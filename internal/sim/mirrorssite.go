@@ -43,6 +43,9 @@ func (c *cluster) eye() eye {
 
 func (c *cluster) storeName() string { return c.prefix + "store" }
 
+// watchName is the store as it sends watches: cut off, a broker's image alone stands still.
+func (c *cluster) watchName() string { return c.storeName() + " watch" }
+
 // configure sets what the world of several clusters wants of a broker.
 func (c *cluster) configure(cfg *config.Broker) {
 	if c.world == nil {

@@ -24,8 +24,6 @@ type Mutation struct {
 	VaultLate    bool // R1: the vault is written after the cut
 	NoVault      bool // R1: nothing is kept
 	PromoteAgain bool // R23
-	// elusive: few runs don't find it; the test doesn't demand it, a long search may.
-	elusive bool
 	// from is the first seed that the test looks at: below it nothing is found.
 	from uint64
 	// Profile is where the mutation is looked for, and adjust what its runs need.
