@@ -252,10 +252,22 @@ func (b *Broker) startServices(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// freshImage waits until the image knows all that was written before the call (R9).
+func (b *Broker) freshImage(ctx context.Context) (*meta.Image, error) {
+	_, now, err := b.store.Get(ctx, b.Image().Keys().Cluster())
+	if err == nil {
+		err = b.view.await(ctx, now)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.Image(), nil
+}
+
 // newGroups makes the group coordinator, which leads nothing yet.
 func (b *Broker) newGroups() *coordinator.Coordinator {
 	o := coordinator.Options{
-		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics,
+		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Fresh: b.freshImage, Partitions: (*served)(b), Topics: b.topics,
 		LogEnd: b.logEnd, Logger: b.logger, Now: b.opts.Now,
 	}
 	if v := b.opts.virtual; v != nil {

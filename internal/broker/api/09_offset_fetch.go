@@ -1,6 +1,8 @@
 package api
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/core/group"
@@ -11,7 +13,8 @@ import (
 // OffsetFetch, versions 1 to 10.
 //
 //   - A partition without a commit answers offset -1, leader epoch -1, metadata
-//     "" and no error, also in a group that never was: clients start from that.
+//     "" and no error, also in a group that never was: clients start from that. So does
+//     one whose commit says the id of another topic than the one that has the name now.
 //   - Null topics (v2+) ask for all. v8+ takes several groups, each with its own
 //     error; v10 names topics by id, and leaves out of "all" what has no id any more.
 //   - v7's "require stable" waits for nothing here as long as no transaction
@@ -100,12 +103,23 @@ func (c *Call) fetchGroupOffsets(in *kmsg.OffsetFetchRequestGroup) kmsg.OffsetFe
 				topic.Partitions = append(topic.Partitions, noOffset(p, wire.ErrUnknownTopicID))
 				continue
 			}
-			topic.Partitions = append(topic.Partitions, fetchedOffset(entries[0]))
+			if c.isOfAnotherTopic(entries[0]) {
+				topic.Partitions = append(topic.Partitions, noOffset(p, wire.None))
+			} else {
+				topic.Partitions = append(topic.Partitions, fetchedOffset(entries[0]))
+			}
 			entries = entries[1:]
 		}
 		out.Topics = append(out.Topics, topic)
 	}
 	return out
+}
+
+// isOfAnotherTopic reports whether an offset was committed for a topic that had the
+// name before: it was deleted, and its offsets are on their way out. Kafka parity: it is told as none.
+func (c *Call) isOfAnotherTopic(e group.OffsetEntry) bool {
+	t, err := topicRef{name: e.Topic}.find(c.Image)
+	return err == nil && !e.TopicID.IsZero() && e.TopicID != t.ID
 }
 
 // fetchTopic gives the name that offsets are kept under: any name will do, an
@@ -124,6 +138,7 @@ func (c *Call) fetchTopic(t *kmsg.OffsetFetchRequestGroupTopic) (string, bool) {
 // allOffsets gathers entries, which come ordered by topic, into topics.
 func (c *Call) allOffsets(entries []group.OffsetEntry) []kmsg.OffsetFetchResponseGroupTopic {
 	var all []kmsg.OffsetFetchResponseGroupTopic
+	entries = slices.DeleteFunc(entries, c.isOfAnotherTopic)
 	for i, e := range entries {
 		if i == 0 || entries[i-1].Topic != e.Topic {
 			all = append(all, kmsg.OffsetFetchResponseGroupTopic{Topic: e.Topic})

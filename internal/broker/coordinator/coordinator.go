@@ -19,7 +19,10 @@ type Options struct {
 	Config Config
 	NodeID types.BrokerID
 	// Image gives the newest metadata image, never nil.
-	Image      func() *meta.Image
+	Image func() *meta.Image
+	// Fresh waits until the image knows all that was written before the call, and gives it.
+	// It fails with ctx, and while the metadata store can't be reached.
+	Fresh      func(ctx context.Context) (*meta.Image, error)
 	Partitions api.Partitions
 	Topics     api.Topics
 	// LogEnd gives the log end of a partition that this node leads, or holds as its

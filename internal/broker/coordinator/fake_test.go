@@ -165,10 +165,15 @@ type fakeNode struct {
 	logEnds map[types.TopicPartition]types.Offset
 	created []api.CreateTopic
 	cfg     Config
+	// dataID is the id of the topic "data", zero if there is none; restored: the metadata came from a backup.
+	dataID   types.TopicID
+	restored bool
+	// fresh, if set, is what the image becomes when it has to be a fresh one.
+	fresh func() error
 }
 
 func newFakeNode(partitions int32) *fakeNode {
-	n := &fakeNode{parts: map[int32]*memPartition{}, logEnds: map[types.TopicPartition]types.Offset{}, cfg: Config{
+	n := &fakeNode{parts: map[int32]*memPartition{}, logEnds: map[types.TopicPartition]types.Offset{}, dataID: dataTopicID, cfg: Config{
 		Group: group.Config{
 			MinSessionTimeout: 10, MaxSessionTimeout: 600000, MaxSize: 100, OffsetMetadataMaxBytes: 100, OffsetsRetention: 7 * 86400000,
 		},
@@ -198,7 +203,13 @@ func (n *fakeNode) setTopics(offsets bool) {
 			kvs = append(kvs, meta.KV{Key: keys.Partition(id, i), Value: rec.Encode(), CreateRevision: 1, ModRevision: 1})
 		}
 	}
-	add(dataTopicID, "data", 2)
+	if !n.dataID.IsZero() {
+		add(n.dataID, "data", 2)
+	}
+	if n.restored {
+		rec := meta.ClusterRecord{ID: testCluster, Restore: &meta.Restore{ID: "restore"}}
+		kvs = append(kvs, meta.KV{Key: keys.Cluster(), Value: rec.Encode(), CreateRevision: 1, ModRevision: 1})
+	}
 	if offsets {
 		add(offsetsTopicID, OffsetsTopic, n.cfg.TopicPartitions)
 	}
@@ -248,11 +259,20 @@ func (n *fakeNode) setLogEnd(partition int32, end types.Offset) {
 	n.logEnds[types.TopicPartition{Topic: "data", Partition: partition}] = end
 }
 
+func (n *fakeNode) freshImage(context.Context) (*meta.Image, error) {
+	if n.fresh != nil {
+		if err := n.fresh(); err != nil {
+			return nil, err
+		}
+	}
+	return n.image.Load(), nil
+}
+
 // start makes a coordinator; it is closed with the test.
 func (n *fakeNode) start(t *testing.T) *Coordinator {
 	t.Helper()
 	c := New(Options{
-		Config: n.cfg, NodeID: 7, Image: n.image.Load, Partitions: n, Topics: n, LogEnd: n.logEnd,
+		Config: n.cfg, NodeID: 7, Image: n.image.Load, Fresh: n.freshImage, Partitions: n, Topics: n, LogEnd: n.logEnd,
 		Logger: slog.New(slog.DiscardHandler), Now: func() types.Millis { return types.Millis(time.Now().UnixMilli()) },
 	})
 	t.Cleanup(c.Close)

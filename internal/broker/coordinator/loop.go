@@ -53,6 +53,8 @@ type loop struct {
 	queue   []encoded // batches for the next write, oldest first
 	writing bool
 	writes  sync.WaitGroup // the write under way
+	looking bool           // a look for deleted topics is under way
+	looks   sync.WaitGroup
 }
 
 func newLoop(c *Coordinator, partition int32, epoch types.LeaderEpoch) *loop {
@@ -117,7 +119,7 @@ func (l *loop) becomeReady() {
 // live is one life of the table: from the load to the end of the loop or a failure.
 func (l *loop) live() (err error) {
 	l.waiting = map[group.RequestID]*answer{}
-	l.queue, l.writing = nil, false
+	l.queue, l.writing, l.looking = nil, false, false
 	l.effects.Reset()
 	l.table = group.NewTable(l.c.o.Config.Group)
 	l.clock = statelog.NewSteady(l.ctx, l.c.o.Now)
@@ -131,6 +133,7 @@ func (l *loop) live() (err error) {
 		}
 		cancel()
 		clock.Join(ctx, &l.writes)
+		clock.Join(ctx, &l.looks)
 		_, _ = l.inbox.outcome() // nobody waits for it any more
 		l.end(err)
 	}()
@@ -142,6 +145,7 @@ func (l *loop) live() (err error) {
 	l.table.Loaded(now, &l.effects)
 	l.carryOut(ctx)
 	l.becomeReady()
+	l.lookForDeleted(ctx)
 	return l.serve(ctx)
 }
 
@@ -189,6 +193,7 @@ func (l *loop) serve(ctx context.Context) error {
 		if sweep <= now {
 			sweep = now + l.sweepInterval()
 			l.step(group.SweepOffsets{})
+			l.lookForDeleted(ctx)
 		}
 		l.carryOut(ctx)
 	}

@@ -11,13 +11,14 @@ import (
 )
 
 // Versions of the records that are written. Keys: 1 for offsets, 2 for groups.
-// Values are those that Kafka 4 writes: offsets in 3 (1 when they carry an
-// expiry of their own), groups in 3. Topic ids have a place only from offset
-// value 4 on, which Kafka doesn't write yet, so that older readers keep working.
+// Values are those that Kafka 4 writes: offsets in 4, which has a place for the topic's
+// id (a tagged field; 3 where the id isn't known, 1 when they carry an expiry of their own,
+// which 4 has no place for), groups in 3. Every program that coordinated groups reads 4.
 const (
 	offsetKeyVersion         = 1
 	groupKeyVersion          = 2
-	offsetValueVersion       = 3
+	offsetValueVersion       = 4
+	offsetValueVersionNoID   = 3
 	offsetValueVersionExpiry = 1
 	groupValueVersion        = 3
 	newestOffsetValueVersion = 4
@@ -54,9 +55,12 @@ func encodeOffset(c *group.Committed) []byte {
 	v := kmsg.NewOffsetCommitValue()
 	v.Version = offsetValueVersion
 	v.Offset, v.LeaderEpoch, v.Metadata = int64(c.Offset), int32(c.LeaderEpoch), c.Metadata
-	v.CommitTimestamp = int64(c.CommittedAt)
-	if c.ExpiresAt != types.NoTimestamp {
+	v.CommitTimestamp, v.TopicID = int64(c.CommittedAt), c.TopicID
+	switch {
+	case c.ExpiresAt != types.NoTimestamp:
 		v.Version, v.ExpireTimestamp = offsetValueVersionExpiry, int64(c.ExpiresAt)
+	case c.TopicID.IsZero():
+		v.Version = offsetValueVersionNoID
 	}
 	return v.AppendTo(nil)
 }

@@ -34,13 +34,19 @@ func TestRecordBytes(t *testing.T) {
 		}
 	}
 	tp := types.TopicPartition{Topic: "tt", Partition: 3}
-	// key: version 1, group, topic, partition. value: version 3, offset, leader epoch, metadata, commit time.
+	// version 4: compact strings, and the topic's id as tag 0.
+	f(group.OffsetRecord{Group: "g", TopicPartition: tp, Value: &group.Committed{
+		TopicID: types.TopicID{0: 0xab, 15: 0xcd}, Offset: 5, LeaderEpoch: 2, Metadata: "md", CommittedAt: 256, ExpiresAt: types.NoTimestamp,
+	}},
+		"0001 0001 67 0002 7474 00000003",
+		"0004 0000000000000005 00000002 03 6d64 0000000000000100 01 00 10 ab0000000000000000000000000000cd")
+	// key: version 1, group, topic, partition. value, of a topic whose id isn't known: version 3, offset, leader epoch, metadata, commit time.
 	f(group.OffsetRecord{Group: "g", TopicPartition: tp, Value: &group.Committed{
 		Offset: 5, LeaderEpoch: 2, Metadata: "md", CommittedAt: 256, ExpiresAt: types.NoTimestamp,
 	}},
 		"0001 0001 67 0002 7474 00000003",
 		"0003 0000000000000005 00000002 0002 6d64 0000000000000100")
-	// version 1 has no leader epoch and an expiry.
+	// version 1 has no leader epoch, no topic id, and an expiry.
 	f(group.OffsetRecord{Group: "g", TopicPartition: tp, Value: &group.Committed{
 		Offset: 5, LeaderEpoch: -1, CommittedAt: 256, ExpiresAt: 512,
 	}},

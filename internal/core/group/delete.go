@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -119,6 +120,22 @@ func (t *Table) forgetTopics(ev ForgetTopics, out *Effects) {
 			t.writeOffsets(g, removals(tps), out, func(types.Millis, ErrorCode, *Effects) {})
 		}
 	}
+}
+
+// CommittedTopics gives the topics that groups have offsets of, by name and id, in
+// order; the zero id is of those that say none.
+func (t *Table) CommittedTopics() []DeletedTopic {
+	seen := map[DeletedTopic]bool{}
+	for _, g := range t.groups {
+		for tp, o := range g.offsets {
+			if c := o.latest(); c != nil {
+				seen[DeletedTopic{Name: tp.Topic, ID: c.TopicID}] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(seen), func(a, b DeletedTopic) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), slices.Compare(a.ID[:], b.ID[:]))
+	})
 }
 
 // sweep removes offsets whose retention is over and groups that hold nothing.

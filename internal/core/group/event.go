@@ -157,16 +157,19 @@ type Cut struct {
 // commits for a new topic of the same name: those stay.
 type ForgetTopics struct{ Topics []DeletedTopic }
 
-// DeletedTopic is a topic that was deleted.
+// DeletedTopic is a topic that was deleted. With a zero ID it stands for what was
+// committed under the name without saying for which topic.
 type DeletedTopic struct {
 	Name string
 	ID   types.TopicID
+	// Said leaves what doesn't say its topic's id: another topic has the name now, and it may be that one's.
+	Said bool
 }
 
-// had reports whether an offset was committed for it, as far as that is known: the
-// records of offsets don't keep the topic's id.
+// had reports whether an offset was committed for it, as far as that is known:
+// older records of offsets don't keep the topic's id, nor do those with an expiry of their own.
 func (d DeletedTopic) had(tp types.TopicPartition, c *Committed) bool {
-	return d.Name == tp.Topic && (c.TopicID.IsZero() || c.TopicID == d.ID)
+	return d.Name == tp.Topic && (c.TopicID == d.ID || c.TopicID.IsZero() && !d.Said)
 }
 
 // SweepOffsets expires offsets by their retention and removes groups that hold nothing.

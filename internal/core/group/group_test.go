@@ -1,6 +1,7 @@
 package group
 
 import (
+	"slices"
 	"testing"
 
 	"tidemark/internal/core/types"
@@ -218,6 +219,37 @@ func TestDeletedTopicIsToldLate(t *testing.T) {
 	f(types.TopicID{}, 1) // read from the log
 	f(types.TopicID{2}, 0)
 	f(types.TopicID{3}, 0)
+}
+
+// What is told of topics names those that offsets say, and those that say none; a topic
+// that was made again keeps what may be its own.
+func TestCommittedTopics(t *testing.T) {
+	table := NewTable(testConfig())
+	for i, id := range []types.TopicID{{1}, {2}, {}, {1}} {
+		table.Replay(OffsetRecord{Group: "g", TopicPartition: types.TopicPartition{Topic: "t", Partition: int32(i)}, Value: &Committed{TopicID: id, Offset: 7, ExpiresAt: types.NoTimestamp}})
+	}
+	if got, want := table.CommittedTopics(), []DeletedTopic{{Name: "t"}, {Name: "t", ID: types.TopicID{1}}, {Name: "t", ID: types.TopicID{2}}}; !slices.Equal(got, want) {
+		t.Errorf("topics %v, want %v", got, want)
+	}
+	f := func(d DeletedTopic, gone ...int32) {
+		t.Helper()
+		var fx Effects
+		table.Step(200, ForgetTopics{Topics: []DeletedTopic{d}}, &fx)
+		var got []int32
+		for _, a := range fx.Appends {
+			for _, r := range a.Records {
+				got = append(got, r.(OffsetRecord).Partition)
+			}
+			table.Step(200, Appended{Token: a.Token, Code: CoordinatorNotAvailable}, &fx) // a failed write leaves them
+		}
+		if !slices.Equal(got, gone) {
+			t.Errorf("%v takes %v, want %v", d, got, gone)
+		}
+	}
+	f(DeletedTopic{Name: "t", ID: types.TopicID{1}, Said: true}, 0, 3)
+	f(DeletedTopic{Name: "t", ID: types.TopicID{1}}, 0, 2, 3)
+	f(DeletedTopic{Name: "t"}, 2)
+	f(DeletedTopic{Name: "u", ID: types.TopicID{1}})
 }
 
 func TestSubscribedTopics(t *testing.T) {
