@@ -8,8 +8,11 @@ import (
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/txn"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
 	"tidemark/internal/vfs"
 )
+
+var probeCutInGap = probe.New("log: a cut ends in a gap, above a batch that stays")
 
 // Cut (W) is R1: what lies at or above o goes, in the rule's order. The numbers
 // in the code are the rule's. It can be repeated after a crash at any point: an
@@ -351,6 +354,7 @@ func (l *Log) removeTail(plan cutPlan, gone *[]*segment) error {
 	if !plan.fresh {
 		return nil
 	}
+	probeCutInGap.Reached()
 	// The log must end at plan.at, which no batch borders: begin a segment there.
 	if err := l.rollTo(l.active(), plan.at); err != nil {
 		return err

@@ -7,7 +7,14 @@ import (
 	"tidemark/internal/batch"
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
 	"tidemark/internal/vfs"
+)
+
+var (
+	probeHistoryRebuilt = probe.New("log: the history is read off the batches")
+	probeHistoryOwed    = probe.New("log: a history whose end covers no record is written later")
+	probeFirstLowered   = probe.New("log: the first entry falls with the log start")
 )
 
 // epochStep is a place in the log where a batch's epoch differs from the one before.
@@ -52,6 +59,7 @@ func (p *opening) recoverHistory() error {
 		}
 		h = fresh
 		if h.Len() > 0 || onDisk != nil {
+			probeHistoryRebuilt.Reached()
 			p.r.HistoryRebuilt, p.r.HistoryBecause = true, why
 			l.log.Warn("epoch history rebuilt from the batches", "partition", l.o.TopicPartition.String(), "why", why, "history", h.String())
 		}
@@ -63,6 +71,7 @@ func (p *opening) recoverHistory() error {
 	}
 	switch {
 	case p.r.HistoryRepaired && lacksOnlyEmptyEntries(&h, onDisk, l.marks.end):
+		probeHistoryOwed.Reached()
 		l.historyOwed = true // an election follows most opens and writes it anyway
 	case p.r.HistoryRebuilt || p.r.HistoryRepaired:
 		if err := l.writeHistory(&h); err != nil {
@@ -171,6 +180,7 @@ func (l *Log) lowerHistory(h *epoch.History) error {
 		return err
 	}
 	if ok && first.PartitionLeaderEpoch == e.Epoch && first.BaseOffset < e.Start {
+		probeFirstLowered.Reached()
 		h.LowerFirst(l.marks.start)
 	}
 	return nil

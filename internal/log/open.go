@@ -11,8 +11,11 @@ import (
 
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
 	"tidemark/internal/vfs"
 )
+
+var probeBehindStart = probe.New("log: what an open finds ends below the log start")
 
 // Open opens or creates the log in Options.Dir and recovers it (R2): it removes
 // what a crash left half done, finds the log end, checks the batches that were
@@ -279,6 +282,7 @@ func (l *Log) now() types.Millis {
 // (KAFKA-10101). History and producers go with them.
 func (p *opening) restartBehindEnd() error {
 	l := p.l
+	probeBehindStart.Reached()
 	at := l.marks.start
 	p.r.SegmentsRemoved += len(l.segs)
 	if err := l.removeSegmentFiles(l.segs); err != nil {

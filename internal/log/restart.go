@@ -7,6 +7,14 @@ import (
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/txn"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
+)
+
+var (
+	probeCutAll       = probe.New("log: a cut leaves no record")
+	probeCutAtStart   = probe.New("log: a cut in the batch that holds the log start")
+	probeCutAllInGap  = probe.New("log: a cut leaves no record, in a gap above the log start")
+	probeLeaveDeleted = probe.New("log: deleted records give way to a batch of an older epoch")
 )
 
 // Restart (W) removes everything through R1 and begins an empty log at the
@@ -38,6 +46,13 @@ func (l *Log) Restart(at types.Offset, c CutReason) (CutResult, error) {
 // which a cut doesn't raise. Producers stay known, also those whose records were all
 // deleted: they may send the newest again.
 func (l *Log) cutAll(plan cutPlan, c CutReason) (CutResult, error) {
+	probeCutAll.Reached()
+	switch at := plan.at; {
+	case at < l.marks.start:
+		probeCutAtStart.Reached()
+	case at > l.marks.start:
+		probeCutAllInGap.Reached()
+	}
 	at := max(l.marks.start, min(plan.at, l.marks.high))
 	state, err := l.producersAt(plan.at)
 	if err != nil {
@@ -89,8 +104,8 @@ func (l *Log) leaveDeleted(first *batch.Header) error {
 	if !ok || last.PartitionLeaderEpoch <= first.PartitionLeaderEpoch {
 		return nil
 	}
-	state := l.producers
-	s, gone := l.empty(l.marks.end, l.history, state)
+	probeLeaveDeleted.Reached()
+	s, gone := l.empty(l.marks.end, l.history, l.producers)
 	return l.settleCut(func() error { return l.replaceAll(s, &gone) }, l.history, false, CutReason{})
 }
 

@@ -5,6 +5,12 @@ import (
 
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
+)
+
+var (
+	probeRebase    = probe.New("mirror: the source's log start lies within its first batch")
+	probeUnvouched = probe.New("mirror: a log start that the source doesn't vouch for")
 )
 
 // fetch asks for the next records: the logs agree. From here on clients may read
@@ -92,9 +98,13 @@ func (p *Partition) accept(now types.Millis, own *Own, ev Fetched, v replica.Ver
 	}
 	t := p.ask(appending)
 	if v.HasRebase {
+		probeRebase.Reached()
 		out.add(Restart{Ticket: t, At: v.Rebase, Cause: CauseRestart})
 	}
 	if v.RaiseLogStart > own.LogStart {
+		if !v.Vouched {
+			probeUnvouched.Reached()
+		}
 		out.add(RaiseLogStart{Ticket: t, At: v.RaiseLogStart, Vouched: v.Vouched})
 	}
 	if v.Append > 0 {

@@ -9,6 +9,12 @@ import (
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
+)
+
+var (
+	probeFresh   = probe.New("mirror: a log that never held a record joins above its end")
+	probeGivenUp = probe.New("mirror: a gap lies in what the adoption gave up")
 )
 
 // sourceShown takes the look at the source that a session stands on (R18).
@@ -151,7 +157,14 @@ func (p *Partition) gap(own *Own) (trouble, bool) {
 	// where the source's began at the adoption, or at 0.
 	fresh := own.IsEmpty() && !p.copied && own.LogEnd <= max(p.rec.Mirror.SourceStart, 0)
 	given := !p.policy.Rules.NoGivenUp && p.givenUp.ok && p.givenUp.from <= own.LogEnd && !p.copied
-	if fresh || given || p.policy.Rules.NoGapCheck {
+	switch {
+	case fresh:
+		probeFresh.Reached()
+		return trouble{}, true
+	case given:
+		probeGivenUp.Reached()
+		return trouble{}, true
+	case p.policy.Rules.NoGapCheck:
 		return trouble{}, true
 	}
 	return trouble{
