@@ -19,7 +19,7 @@
 // lead (Loss), the end of a log may be gone, but only its end.
 //
 // Tests: one history for each rule that breaks it alone, and clean ones
-// (history_test.go, loss_test.go); folders with one planted difference of each
+// (history_test.go, loss_test.go, mirrored*_test.go); folders with one planted difference of each
 // kind (replicas_test.go).
 package history
 

@@ -77,6 +77,11 @@ type Batch struct {
 	Epoch      types.LeaderEpoch
 	Hash       [sha256.Size]byte
 	Records    []Record // none of a control batch
+	// Producer wrote it, in a transaction if it is Transactional; Marker is what a
+	// control batch says of the producer's transaction.
+	Producer      types.ProducerID
+	Transactional bool
+	Marker        *batch.MarkerKind
 }
 
 // Record is one record of a batch. Value is what identifies it in the whole run.
@@ -91,8 +96,13 @@ func NewBatch(raw []byte, scratch *batch.Scratch, name func(value []byte) string
 	if err != nil {
 		return Batch{}, err
 	}
-	b := Batch{Base: h.BaseOffset, Last: h.LastOffset(), Epoch: h.PartitionLeaderEpoch, Hash: sha256.Sum256(raw)}
-	if err := batch.VerifyCRC(raw); err != nil || h.IsControl() {
+	b := Batch{Base: h.BaseOffset, Last: h.LastOffset(), Epoch: h.PartitionLeaderEpoch, Hash: sha256.Sum256(raw), Producer: h.ProducerID, Transactional: h.IsTransactional()}
+	if err := batch.VerifyCRC(raw); err != nil {
+		return b, err
+	}
+	if h.IsControl() {
+		marker, err := batch.ParseMarker(raw)
+		b.Marker = &marker.Kind
 		return b, err
 	}
 	it := batch.Records(raw, scratch)

@@ -37,8 +37,7 @@ type side struct {
 // that a reader was given, it demands that it is in the log for as long as
 // the lineage keeps it, and in vaults of its cluster if not.
 //
-// Topics of such a run are neither compacted nor cut by age, and have no
-// transactions: offsets have no holes.
+// Topics of such a run are neither compacted nor cut by age: offsets have no holes.
 type Mirrored struct {
 	// copies says for each cluster on how many nodes everything is that it acknowledged or showed.
 	copies map[string]int
@@ -49,12 +48,13 @@ type Mirrored struct {
 	cuts   []Cut
 	kept   []Kept
 	groups mirroredGroups
+	txns   mirroredTxns
 	found  []Finding
 }
 
 // NewMirrored makes a judge. copies names all clusters.
 func NewMirrored(copies map[string]int) *Mirrored {
-	return &Mirrored{copies: copies, byName: map[string]int{}, shown: map[spot]*shown{}, last: map[side]*View{}, groups: newMirroredGroups()}
+	return &Mirrored{copies: copies, byName: map[string]int{}, shown: map[spot]*shown{}, last: map[side]*View{}, groups: newMirroredGroups(), txns: newMirroredTxns()}
 }
 
 // Writing notes a write before it is sent, and gives the number for Acked.
@@ -232,6 +232,7 @@ func (m *Mirrored) Check() []Finding {
 	m.unkeptWrites(names)
 	m.exactCuts()
 	m.checkGroups()
+	m.checkTxns()
 	return m.found[before:]
 }
 
