@@ -95,7 +95,7 @@ func (p *Partition) lead() {
 	v := p.log.View()
 	p.leader.Lead(p.env.nodeID, replica.LeaderState{
 		Revision: int64(p.revision), LeaderEpoch: p.record.LeaderEpoch, Replicas: p.record.Replicas, ISR: p.record.ISR,
-		MinISR: p.record.MinISR, LogEnd: v.LogEnd, HighWatermark: v.HighWatermark, Now: p.env.ticks(), LagMax: p.env.lagMax,
+		MinISR: p.record.MinISR, LogStart: v.LogStart, LogEnd: v.LogEnd, HighWatermark: v.HighWatermark, Now: p.env.ticks(), LagMax: p.env.lagMax,
 	})
 	p.showReaders()
 }
@@ -112,6 +112,7 @@ func (p *Partition) showReaders() {
 // nothing counts before it is synced here; a follower's copy need not be, for a
 // follower that loses it comes back in another registration, and is in no ISR.
 func (p *Partition) ledMark(v log.View) types.Offset {
+	p.leader.Started(v.LogStart)
 	switch end := p.leader.LogEnd(); {
 	case v.LogEnd < end:
 		p.leader.Cut(v.LogEnd)

@@ -304,10 +304,10 @@ func vouched(own *Log, r Reply) (yes, known bool) {
 	switch {
 	case !ok || r.LogStart < own.LogEnd || r.Vouch == VouchYes:
 		return true, true
+	case len(r.Batches) > 0 && r.Batches[0].Epoch == e: // written behind what we hold, whatever is said of the rest
+		return true, true
 	case r.Vouch == VouchNo:
 		return false, true
-	case len(r.Batches) > 0 && r.Batches[0].Epoch == e:
-		return true, true
 	}
 	return false, false
 }

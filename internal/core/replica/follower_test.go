@@ -75,6 +75,7 @@ func TestReceiveData(t *testing.T) {
 	f("log start at our end, unknown", at5, Reply{LogStart: 8}, Verdict{Kind: VerdictVouch, Epoch: 3})
 	f("log start at our end, our epoch goes on", at5, Reply{LogStart: 8, Batches: []Batch{{8, 9, 3}}}, raised(accept(1, 6), 8, true))
 	f("log start at our end, vouched", at5, Reply{LogStart: 8, Vouch: VouchYes}, raised(accept(0, 6), 8, true))
+	f("log start at our end, and our epoch goes on, whatever it says", at5, Reply{LogStart: 8, Vouch: VouchNo, Batches: []Batch{{8, 9, 3}}}, raised(accept(1, 6), 8, true))
 	f("log start at our end, not vouched", at5, Reply{LogStart: 8, Vouch: VouchNo}, raised(accept(0, 6), 8, false))
 	f("out of range, start unknown", at5, Reply{Kind: AnswerOutOfRange, LogStart: -1}, Verdict{Kind: VerdictEnd, Why: "?"})
 	f("out of range", at5, Reply{Kind: AnswerOutOfRange, LogStart: 20}, Verdict{Kind: VerdictRestart, At: 20})

@@ -32,6 +32,7 @@ type Leader struct {
 	followers  map[types.BrokerID]*progress
 	brokers    map[types.BrokerID]BrokerView
 	logEnd, hw types.Offset
+	logStart   types.Offset // its own
 }
 
 // LeaderRules names rules that a test switches off to see that its checks find
@@ -40,6 +41,7 @@ type LeaderRules struct {
 	CountUnproved       bool // R14: who has not fetched in this leader epoch counts as if it held everything
 	JoinBelowEpochStart bool // R15: reaching the high watermark is enough
 	JoinInAnyEpoch      bool // R15: a join carries the present registration, whichever the fetch was of
+	JoinBelowLogStart   bool // R15: who joins may hold records that this leader has deleted
 }
 
 // progress is one follower's.
@@ -76,6 +78,7 @@ type LeaderState struct {
 	Replicas      []types.BrokerID
 	ISR           []meta.ISRMember
 	MinISR        int // effective (R12); above the number of replicas it counts as that
+	LogStart      types.Offset
 	LogEnd        types.Offset
 	HighWatermark types.Offset
 	Now           types.Millis
@@ -99,7 +102,7 @@ func (l *Leader) Lead(local types.BrokerID, s LeaderState) (isNew, ok bool) {
 	}
 	l.local, l.leads, l.revision, l.epoch, l.lagMax = local, true, s.Revision, s.LeaderEpoch, s.LagMax
 	l.replicas, l.isr, l.minISR = slices.Clone(s.Replicas), slices.Clone(s.ISR), min(s.MinISR, len(s.Replicas))
-	l.logEnd = s.LogEnd
+	l.logStart, l.logEnd = s.LogStart, s.LogEnd
 	if isNew || s.Revision > before {
 		l.pending = nil // whatever became of it, this record says so (R8)
 	}
@@ -179,6 +182,10 @@ func (l *Leader) Appended(logEnd types.Offset) (moved bool) {
 	l.logEnd = logEnd
 	return l.moveHighWatermark()
 }
+
+// Started takes note of where the own log starts now: who joins the ISR has
+// to have heard of it.
+func (l *Leader) Started(logStart types.Offset) { l.logStart = logStart }
 
 // Cut takes note of a cut at o: every remembered position and the epoch start
 // become at most o (R1).
@@ -346,7 +353,10 @@ func (l *Leader) Join(now types.Millis) *ISRChange {
 }
 
 // proposeJoin is R15: a follower that has reached the high watermark and the
-// epoch's start may join, in the registration that it fetched in.
+// epoch's start may join, in the registration that it fetched in. It must have
+// raised its log start too: what was told to be deleted on every in-sync replica
+// would come back if it led next (KIP-107), and who can't raise it, because its
+// vault is full (R29), would join at the high watermark again and again and lag again.
 func (l *Leader) proposeJoin(id types.BrokerID) *ISRChange {
 	p := l.followers[id]
 	view, known := l.brokers[id]
@@ -359,6 +369,8 @@ func (l *Leader) proposeJoin(id types.BrokerID) *ISRChange {
 	}
 	switch {
 	case l.pending != nil, l.isCommitted(id), p.provedIn != l.epoch, p.logEnd < reach:
+		return nil
+	case p.logStart != types.NoOffset && p.logStart < l.logStart && !l.Rules.JoinBelowLogStart:
 		return nil
 	case known && (view.Barred || view.Epoch != in): // a fetch that names no registration proves nothing for one
 		return nil

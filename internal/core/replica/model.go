@@ -39,6 +39,7 @@ func (l *Leader) AppendState(b []byte, rank func(types.BrokerEpoch) byte) []byte
 		p, view := l.followers[id], l.brokers[id]
 		b = binary.AppendVarint(b, int64(p.logEnd))
 		b = binary.AppendVarint(b, int64(p.provedIn))
+		b = binary.AppendVarint(b, int64(max(-1, p.logStart-l.logStart)))
 		b = append(b, rank(p.brokerEpoch), rank(view.Epoch), flag(view.Barred), flag(l.isCommitted(id)))
 	}
 	if l.pending == nil {

@@ -121,7 +121,7 @@ func (x *step) lead(c, i int) {
 	l := x.leaderOf(c, i)
 	l.Lead(n.id, replica.LeaderState{
 		Revision: int64(n.rev), LeaderEpoch: n.rec.LeaderEpoch, Replicas: n.rec.Replicas, ISR: n.rec.ISR,
-		MinISR: n.rec.MinISR, LogEnd: n.log.End, HighWatermark: n.log.HighWatermark, Now: now, LagMax: 0,
+		MinISR: n.rec.MinISR, LogStart: n.log.Start, LogEnd: n.log.End, HighWatermark: n.log.HighWatermark, Now: now, LagMax: 0,
 	})
 	x.setBrokers(c, i)
 }
@@ -168,6 +168,7 @@ func (x *step) refresh(c, i int) {
 	n := x.node(c, i)
 	if n.leads() {
 		l := x.leaderOf(c, i)
+		l.Started(n.log.Start)
 		switch {
 		case n.log.End < l.LogEnd():
 			l.Cut(n.log.End)
@@ -347,7 +348,7 @@ func (x *step) appendCopied(c, i int, list []modellog.Record) {
 func (x *step) replicate(c, i int) bool {
 	for n := range 12 {
 		before := x.s.c[c].nodes[i]
-		end, hw, rev := before.log.End, before.log.HighWatermark, x.s.c[c].rev
+		start, end, hw, rev := before.log.Start, before.log.End, before.log.HighWatermark, x.s.c[c].rev
 		if before.answer == nil && !x.askLeader(c, i) {
 			return n > 0
 		}
@@ -361,7 +362,7 @@ func (x *step) replicate(c, i int) bool {
 			return true
 		}
 		f, l := x.s.c[c].nodes[i], x.s.c[c].nodes[1-i]
-		if f.log.End == end && f.log.HighWatermark == hw && x.s.c[c].rev == rev && f.log.End == l.log.End && f.log.HighWatermark == l.log.HighWatermark {
+		if f.log.Start == start && f.log.End == end && f.log.HighWatermark == hw && x.s.c[c].rev == rev && f.log.End == l.log.End && f.log.HighWatermark == l.log.HighWatermark {
 			return true
 		}
 	}

@@ -183,7 +183,7 @@ func (c *cluster) askOf(src *cluster) core.Ask {
 		if l == nil {
 			return replica.Reply{}, errors.New("the source has no leader")
 		}
-		reply, _, err := l.read(r, types.NoBroker, types.NoBrokerEpoch, 0)
+		reply, _, err := l.read(r, nobody, 0)
 		if err == nil && reply.LogStart >= r.Offset {
 			reply.Vouch = replica.VouchNo
 			if l.vouches(r.LastEpoch, r.Offset) {
@@ -252,7 +252,7 @@ func (n *node) answerFetch(src *cluster, e core.Fetch, upto types.Offset) bool {
 	if e.Peek {
 		maxBytes = 0
 	}
-	reply, raw, err := l.read(e.Request, types.NoBroker, types.NoBrokerEpoch, maxBytes)
+	reply, raw, err := l.read(e.Request, nobody, maxBytes)
 	if err != nil {
 		return fail(err.Error())
 	}
@@ -288,7 +288,7 @@ func (n *node) answerProbe(src *cluster, e core.Probe) {
 		n.feed(core.SourceFailed{Ticket: e.Ticket, Reason: core.SourceUnreachable, Detail: "no leader"}, nil)
 		return
 	}
-	reply, raw, err := l.read(replica.Request{Offset: h.BaseOffset, LastEpoch: types.NoLeaderEpoch, LeaderEpoch: e.LeaderEpoch}, types.NoBroker, types.NoBrokerEpoch, len(own)+64<<10)
+	reply, raw, err := l.read(replica.Request{Offset: h.BaseOffset, LastEpoch: types.NoLeaderEpoch, LeaderEpoch: e.LeaderEpoch}, nobody, len(own)+64<<10)
 	if err == nil && reply.Kind == replica.AnswerData {
 		p.Result, err = n.step.Compare(own, h, raw, n.c.topicConfig().Compact)
 	}

@@ -20,8 +20,20 @@ import (
 
 const fetchBytes = 1 << 20
 
+// asker is who fetches, as a leader counts it.
+type asker struct {
+	id    types.BrokerID
+	epoch types.BrokerEpoch
+	start types.Offset // of its log
+}
+
+// nobody counts: a mirror's fetch.
+var nobody = asker{types.NoBroker, types.NoBrokerEpoch, types.NoOffset}
+
+func (n *node) asks(w *follow.Want) asker { return asker{n.id, n.epoch, w.LogStart} }
+
 // read asks a node's partition as Fetch does, and gives the bytes.
-func (n *node) read(r replica.Request, replicaID types.BrokerID, brokerEpoch types.BrokerEpoch, maxBytes int) (replica.Reply, []byte, error) {
+func (n *node) read(r replica.Request, by asker, maxBytes int) (replica.Reply, []byte, error) {
 	reply := replica.Reply{To: r, LogStart: types.NoOffset, HighWatermark: types.NoOffset}
 	if !n.up || n.in == nil {
 		return reply, nil, errors.New("the broker is down")
@@ -44,7 +56,7 @@ func (n *node) read(r replica.Request, replicaID types.BrokerID, brokerEpoch typ
 	}
 	var out api.ReadResult
 	err := n.in.Partition().Read(r.Offset, api.ReadRequest{
-		CurrentLeaderEpoch: r.LeaderEpoch, LastFetchedEpoch: last, MaxBytes: maxBytes, MinOne: maxBytes > 0, Replica: replicaID, ReplicaEpoch: brokerEpoch,
+		CurrentLeaderEpoch: r.LeaderEpoch, LastFetchedEpoch: last, MaxBytes: maxBytes, MinOne: maxBytes > 0, Replica: by.id, ReplicaEpoch: by.epoch, ReplicaStart: by.start,
 	}, &out)
 	if out.Release != nil {
 		defer out.Release()
@@ -100,7 +112,7 @@ func (n *node) fetchOnce(leader *node, upto types.Offset) (moved bool) {
 		return false
 	}
 	before := n.view()
-	reply, raw, err := leader.read(w.Request, n.id, n.epoch, fetchBytes)
+	reply, raw, err := leader.read(w.Request, n.asks(w), fetchBytes)
 	if err != nil {
 		return false
 	}
@@ -232,7 +244,7 @@ func (n *node) prove(leader *node) {
 	if n.want == nil || !n.up {
 		return
 	}
-	if reply, _, err := leader.read(n.want.Request, n.id, n.epoch, 0); err != nil || reply.Kind != replica.AnswerData {
+	if reply, _, err := leader.read(n.want.Request, n.asks(n.want), 0); err != nil || reply.Kind != replica.AnswerData {
 		return
 	}
 }
@@ -243,7 +255,7 @@ func (n *node) learn(leader *node) {
 		return
 	}
 	w := n.want
-	reply, _, err := leader.read(w.Request, n.id, n.epoch, 0)
+	reply, _, err := leader.read(w.Request, n.asks(w), 0)
 	if err != nil || reply.Kind != replica.AnswerData {
 		return
 	}
