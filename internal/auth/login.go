@@ -22,6 +22,7 @@ type Login struct {
 	mechanism string
 	talk      *scram.ServerConversation // of SCRAM
 	first     bool                      // no message of the conversation was seen yet
+	attempt   struct{ mechanism, user string }
 
 	// principal is set once, with the first success, and never changes.
 	principal atomic.Pointer[string]
@@ -47,6 +48,9 @@ func (l *Login) Principal() (string, bool) {
 	return *p, true
 }
 
+// Attempt implements wire.Login.
+func (l *Login) Attempt() (mechanism, user string) { return l.attempt.mechanism, l.attempt.user }
+
 // Failed implements wire.Login.
 func (l *Login) Failed() bool { return l.failed.Load() }
 
@@ -69,6 +73,7 @@ func (l *Login) Begin(mechanism string) error {
 		return l.fail(wire.Errorf(wire.ErrUnsupportedSaslMechanism, "Mechanism %q isn't taken here; %s is.", mechanism, strings.Join(l.offered, ", ")))
 	}
 	l.mechanism, l.first = mechanism, true
+	l.attempt.mechanism, l.attempt.user = mechanism, ""
 	if mechanism == Plain {
 		return nil
 	}
@@ -113,6 +118,7 @@ func (l *Login) plain(ctx context.Context, message []byte) ([]byte, error) {
 		return nil, l.refuse(ctx)
 	}
 	authorized, user := string(parts[0]), string(parts[1])
+	l.attempt.user = user
 	if authorized != "" && authorized != user || !l.v.plainPassword(ctx, user, string(parts[2])) {
 		return nil, l.refuse(ctx)
 	}
@@ -122,6 +128,7 @@ func (l *Login) plain(ctx context.Context, message []byte) ([]byte, error) {
 func (l *Login) scram(ctx context.Context, message []byte) ([]byte, error) {
 	reply, err := l.talk.Step(string(message))
 	user := l.talk.Username()
+	l.attempt.user = user
 	if err != nil || user == "" || l.talk.AuthzID() != "" && l.talk.AuthzID() != user {
 		return nil, l.refuse(ctx)
 	}

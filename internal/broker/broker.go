@@ -63,6 +63,7 @@ type Broker struct {
 	env     *environment
 	metrics *telemetry.Metrics
 	counts  *apiMetrics
+	audit   *telemetry.Audit
 
 	clusterID string
 	process   string // fresh; the incarnations of this process's registrations begin with it
@@ -85,7 +86,9 @@ type Broker struct {
 	fetchers    *follow.Fetchers
 	peerClient  *source.Client // of the listener between brokers; nil in the simulator
 	interBroker string
-	isrTicks    int // of watchISRs
+	// ownLogIn is this node's at other brokers; nil where the listener between them wants none, or it has none.
+	ownLogIn *source.SASLConfig
+	isrTicks int // of watchISRs
 	// lastConfig is what lastTopic's configs come to: partitions of a topic come one after the other.
 	lastTopic  *meta.Topic
 	lastConfig config.Topic
@@ -150,6 +153,7 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 		ctx: ctx, cancel: cancel, started: clock.Now(ctx), done: make(chan struct{}), fresh: fresh, process: fresh.Fresh(),
 	}
 	b.gate, b.counts = newGate(b.metrics.Requests), newAPIMetrics(b.metrics)
+	b.audit = telemetry.NewAudit(b.metrics, b.logger)
 	b.env = &environment{
 		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks,
 		background: &b.work, ctx: ctx, lagMax: cfg.ReplicaLagTimeMaxMs,
@@ -182,6 +186,7 @@ func (b *Broker) start(ctx context.Context) error {
 		{"open the vault", b.openVault},
 		{"open the partitions", b.openPartitions},
 		{"register", b.register},
+		{"settle the log-in between brokers", b.settleOwnLogIn},
 		{"start the services", b.startServices},
 	}
 	for _, s := range steps {
@@ -224,6 +229,9 @@ func (b *Broker) Gatherer() prometheus.Gatherer { return b.metrics.Gatherer() }
 
 // Metrics are the node's counters.
 func (b *Broker) Metrics() *telemetry.Metrics { return b.metrics }
+
+// Audit is told who is refused what.
+func (b *Broker) Audit() *telemetry.Audit { return b.audit }
 
 // Now is the broker's wall clock.
 func (b *Broker) Now() types.Millis { return b.opts.Now() }

@@ -313,10 +313,7 @@ func addTLS(props map[string]string, c *config.Broker) error {
 // startFollowing makes the fetchers; nothing is fetched before this node has registered.
 func (b *Broker) startFollowing() error {
 	c := b.cfg
-	b.interBroker = c.InterBrokerListener
-	if b.interBroker == "" {
-		b.interBroker = c.Listeners[0].Name
-	}
+	b.interBroker = listenerBetweenBrokers(c)
 	props := map[string]string{"client.id": fmt.Sprintf("broker-%d-follower", c.NodeID), "security.protocol": c.Protocol(b.interBroker)}
 	if err := addTLS(props, c); err != nil {
 		return err
@@ -326,6 +323,9 @@ func (b *Broker) startFollowing() error {
 	cfg, err := source.NewConfig([]string{"127.0.0.1:1"}, props)
 	if err != nil {
 		return errors.Join(fmt.Errorf("connections between brokers on listener %s", b.interBroker), err)
+	}
+	if err := b.securePeers(cfg); err != nil {
+		return err
 	}
 	cfg.Dial = b.opts.DialPeer
 	if !mayDial {

@@ -94,7 +94,7 @@ func (b *Broker) listen(context.Context) error {
 		memory = 1 << 62
 	}
 	b.server = net.NewServer(net.Options{
-		Handler: b.gate, Logger: b.logger, MaxFrameBytes: c.SocketRequestMaxBytes, MemoryBytes: memory,
+		Handler: b.gate, Logger: b.logger, Audit: b.audit, MaxFrameBytes: c.SocketRequestMaxBytes, MemoryBytes: memory,
 		MaxConns: int(c.MaxConnections), MaxConnsPerIP: int(c.MaxConnectionsPerIP),
 		IdleTimeout: time.Duration(c.ConnectionsMaxIdleMs) * time.Millisecond,
 	})

@@ -60,7 +60,7 @@ func (b *Broker) verifier() *auth.Verifier {
 			if !ok || e.Fault != nil {
 				return auth.Credential{}, false // an old password must not outlive its change
 			}
-			return auth.Credential{Salt: e.Record.Salt, StoredKey: e.Record.StoredKey, ServerKey: e.Record.ServerKey, Iterations: int(e.Record.Iterations)}, true
+			return credentialOf(e.Record), true
 		},
 	})
 }

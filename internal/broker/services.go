@@ -215,7 +215,7 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 			return
 		}
 	}
-	if _, named := image.NameEntry(tp.Topic); named && !moved {
+	if _, named := image.NameEntry(tp.Topic); named && !moved && !image.IsDropped(tp.Topic) {
 		return // the topic's record can't be read: leave its data alone
 	}
 	suffix := straySuffix
@@ -291,7 +291,7 @@ func (b *Broker) apiDeps() api.Deps {
 		SessionRules: b.env.rules.Sessions,
 		Image:        b.Image, Settings: b.apiSettings, ClusterID: b.clusterID, NodeID: b.cfg.NodeID, Logger: b.logger, Now: b.opts.Now,
 		Partitions: (*served)(b), Topics: b.topics, Groups: b.Groups(), ProducerIDs: b.ids, Cluster: &elections{b}, Operator: operator{b}, Metrics: b.counts, Verbs: verbs{b},
-		HasVault: b.vault.Viewed, Access: b.access(), Security: security{b}, ClusterMirrors: b.cfg.Mirror.KIP1279,
+		HasVault: b.vault.Viewed, Access: b.access(), Audit: b.audit, Security: security{b}, ClusterMirrors: b.cfg.Mirror.KIP1279,
 	}
 }
 

@@ -39,6 +39,7 @@ type Broker struct {
 	ConnectionsMaxIdleMs  types.Millis
 	HTTPListener          string // host:port of the admin API; empty: none
 	HTTPTokenFile         string // the secret that it asks for; empty: none
+	HTTPReadTokenFile     string // a second one, for reading alone; empty: none
 
 	HTTPSSLKeystoreLocation, HTTPSSLKeyLocation, HTTPSSLTruststoreLocation string // PEM files of the admin API
 
@@ -101,7 +102,8 @@ type Broker struct {
 	FetchSessionCacheSlots int32
 
 	// Replication.
-	InterBrokerListener string // empty: the first one
+	InterBrokerListener string // empty: the first one, unless InterBrokerProtocol names one
+	InterBrokerProtocol string // security.inter.broker.protocol: the listener of that name; empty: none
 	Replica             Replica
 
 	// Producers and transactions.

@@ -16,7 +16,6 @@ var ignoredReasons = map[string]string{
 	"broker.id.generation.enable":                      "node ids are given, never generated",
 	"reserved.broker.max.id":                           "node ids are given, never generated",
 	"inter.broker.":                                    "inter.broker.listener.name says how brokers reach each other",
-	"security.inter.broker.protocol":                   "the protocol is that of inter.broker.listener.name",
 	"num.network.threads":                              "connections are served by goroutines, not a fixed pool",
 	"num.io.threads":                                   "requests are served by goroutines; num.shards sets the event loops",
 	"background.threads":                               "background work has no fixed pool",

@@ -75,6 +75,8 @@ func keysNet() []key {
 			doc: "host:port of the HTTP admin API; empty: none."},
 		{name: "http.token.file", def: "", rule: text(), bind: func(b *Broker) any { return &b.HTTPTokenFile }, own: true,
 			doc: "File with the secret that the HTTP admin API asks for (a header \"Authorization: Bearer ...\") in all requests but those for /healthz and /readyz, and that this node shows to the node it joins: the same on all nodes. One line of at least 16 characters, not readable by everyone. Empty: whoever reaches the API may do everything."},
+		{name: "http.read.token.file", def: "", rule: text(), bind: func(b *Broker) any { return &b.HTTPReadTokenFile }, own: true,
+			doc: "File with a second secret, for those who only look: metrics, states, events, what the vault holds. It changes nothing, and is given neither records nor a backup of the metadata. The same on all nodes, and only with http.token.file."},
 		{name: "http.ssl.keystore.location", def: "", rule: text(), bind: func(b *Broker) any { return &b.HTTPSSLKeystoreLocation }, own: true,
 			doc: "PEM file with the certificate chain of the HTTP admin API and, unless http.ssl.key.location names another file, its private key; empty: no TLS. Set on one node, set it on all."},
 		{name: "http.ssl.key.location", def: "", rule: text(), bind: func(b *Broker) any { return &b.HTTPSSLKeyLocation }, own: true,

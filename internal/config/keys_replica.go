@@ -10,7 +10,9 @@ const (
 func keysReplica() []key {
 	return []key{
 		{name: "inter.broker.listener.name", def: "", rule: text(), bind: func(b *Broker) any { return &b.InterBrokerListener },
-			doc: "Listener by which brokers reach each other; empty: the first of listeners."},
+			doc: "Listener by which brokers reach each other; empty: that of security.inter.broker.protocol, else the first of listeners."},
+		{name: "security.inter.broker.protocol", def: "", rule: words("", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), bind: func(b *Broker) any { return &b.InterBrokerProtocol },
+			doc: "The listener of this name is the one by which brokers reach each other; inter.broker.listener.name must be empty then, as in Kafka. Kafka's default is PLAINTEXT."},
 		{name: "replica.fetch.max.bytes", def: "1048576", rule: int32s(1024), bind: func(b *Broker) any { return &b.Replica.FetchMaxBytes },
 			doc: "Bytes of one partition in a follower's fetch; a larger first batch comes whole."},
 		{name: "replica.fetch.min.bytes", def: "1", rule: int32s(0), bind: func(b *Broker) any { return &b.Replica.FetchMinBytes },

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Security holds who clients are and what they may do.
 type Security struct {
@@ -64,6 +67,7 @@ func (b *Broker) HasSASL(listener string) bool {
 
 // security checks who clients are and what they may do.
 func (b *Broker) security(fault func(name, allowed string)) {
+	b.betweenBrokers(fault)
 	if s, set := b.settings["authorizer"]; set && strings.TrimSpace(s.Value) == "off" && b.Security.AuthorizerClass != "" {
 		fault("authorizer", "acl, or unset, because authorizer.class.name asks for ACLs")
 	}
@@ -72,5 +76,21 @@ func (b *Broker) security(fault func(name, allowed string)) {
 			fault("super.users", "a list of TYPE:NAME separated by semicolons, such as User:admin")
 			return
 		}
+	}
+}
+
+// betweenBrokers checks the listener between brokers: one that isn't there would
+// leave every replica of this node behind.
+func (b *Broker) betweenBrokers(fault func(name, allowed string)) {
+	isListener := func(name string) bool {
+		return slices.ContainsFunc(b.Listeners, func(l Listener) bool { return l.Name == name })
+	}
+	switch {
+	case b.InterBrokerListener != "" && b.InterBrokerProtocol != "":
+		fault("security.inter.broker.protocol", "empty, because inter.broker.listener.name says which listener it is")
+	case b.InterBrokerListener != "" && !isListener(b.InterBrokerListener):
+		fault("inter.broker.listener.name", "the name of one of listeners, in its spelling, or empty")
+	case b.InterBrokerProtocol != "" && !isListener(b.InterBrokerProtocol):
+		fault("security.inter.broker.protocol", "the name of one of listeners; where they have names of their own, inter.broker.listener.name says which")
 	}
 }

@@ -46,6 +46,9 @@ func (b *Broker) special() []error {
 			fault("http.listener", "host:port, or empty")
 		}
 	}
+	if b.HTTPReadTokenFile != "" && b.HTTPTokenFile == "" {
+		fault("http.read.token.file", "empty, unless http.token.file is set too: without that one whoever reaches the API may do everything")
+	}
 	if b.HTTPSSLKeyLocation != "" && b.HTTPSSLKeystoreLocation == "" {
 		fault("http.ssl.keystore.location", "a PEM file, because http.ssl.key.location names its key")
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	tidenet "tidemark/internal/net"
+	"tidemark/internal/telemetry"
 )
 
 // certificateReload is how often a renewed certificate is looked for.
@@ -23,6 +24,9 @@ const certificateReload = 10 * time.Second
 var errUnauthorized = errors.New("this node's API asks for its token: name the file with it by --token-file or $TIDEMARK_TOKEN_FILE " +
 	"(an Authorization header of \"Bearer TOKEN\"; the node's setting is http.token.file)")
 
+// errReadOnly is a request that the token for reading doesn't cover.
+var errReadOnly = errors.New("the token that was shown may only look, and this changes something or gives records or secrets away: show the other one (the node's http.token.file)")
+
 // errCrossOrigin is a change that another site's page had a browser ask for.
 var errCrossOrigin = errors.New("a page of another site may change nothing here")
 
@@ -30,6 +34,10 @@ var errCrossOrigin = errors.New("a page of another site may change nothing here"
 type Access struct {
 	// Token is asked for in all requests but those for /healthz and /readyz; empty: none.
 	Token string
+	// ReadToken, beside Token, lets its holder look: what GET tells, but for records and secrets. Empty: there is none.
+	ReadToken string
+	// Audit is told of refused requests; nil for none.
+	Audit *telemetry.Audit
 	// CertFile and KeyFile are PEM files; empty: no TLS. Renewed ones are taken up without a restart.
 	CertFile, KeyFile string
 }
@@ -54,26 +62,48 @@ func (a Access) secure(ctx context.Context, ln net.Listener, log *slog.Logger) (
 // open are the paths that load balancers ask without a token; they tell nothing but whether the node serves.
 var open = map[string]bool{"/healthz": true, "/readyz": true}
 
-// guard lets requests through that may be answered: those with the token, where one is asked for, and none that another site's page had
-// a browser send.
-func (s *Server) guard(next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(s.access.Token))
+// closed are the routes that only read and that the token for reading doesn't cover: they give away records, whose readers
+// ACLs choose, or passwords and keys (ADR 19).
+var closed = map[string]bool{"GET /api/v1/vault/{id}/export": true, "GET /api/v1/cluster/backup": true}
+
+// guard lets requests through that may be answered: those with a token that covers them, where one is asked for, and none that another
+// site's page had a browser send.
+func (s *Server) guard(mux *http.ServeMux) http.Handler {
 	sites := http.NewCrossOriginProtection()
-	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.refuse(w, r, errCrossOrigin) }))
-	return sites.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.access.Token == "" || open[r.URL.Path] {
-			next.ServeHTTP(w, r)
-			return
-		}
-		given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		got := sha256.Sum256([]byte(given))
-		if !bearer || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="tidemark"`)
-			s.refuse(w, r, errUnauthorized)
-			return
-		}
-		next.ServeHTTP(w, r)
+	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.turnAway(w, r, "site", errCrossOrigin)
 	}))
+	return sites.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		_, pattern := mux.Handler(r)
+		switch {
+		case s.access.Token == "", open[r.URL.Path], bearer && isSecret(given, s.access.Token):
+			mux.ServeHTTP(w, r)
+		case !bearer || s.access.ReadToken == "" || !isSecret(given, s.access.ReadToken):
+			w.Header().Set("WWW-Authenticate", `Bearer realm="tidemark"`)
+			s.turnAway(w, r, "token", errUnauthorized)
+		case r.Method != http.MethodGet && r.Method != http.MethodHead || closed[pattern]:
+			s.turnAway(w, r, "rights", errReadOnly)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	}))
+}
+
+// isSecret compares in a time that tells nothing of where two secrets differ.
+func isSecret(given, want string) bool {
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+// turnAway refuses a request for who sent it.
+func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, reason string, err error) {
+	host, _, splitErr := net.SplitHostPort(r.RemoteAddr)
+	if splitErr != nil {
+		host = r.RemoteAddr
+	}
+	s.access.Audit.HTTPRefused(reason, host, r.Method, r.URL.Path)
+	s.refuse(w, r, err)
 }
 
 // Credentials are what a client of the API shows and trusts. The zero value: nothing, and the system's authorities.

@@ -85,6 +85,80 @@ func TestEveryPathAsksForTheToken(t *testing.T) {
 	}
 }
 
+// TestTheTokenForReading changes nothing, and is given neither records nor secrets; what it covers is the rest of GET.
+func TestTheTokenForReading(t *testing.T) {
+	const read = "9876543210fedcba9876"
+	addr := serveWith(t, Access{Token: token, ReadToken: read})
+	ask := func(method, path, given string) int {
+		t.Helper()
+		req, err := http.NewRequest(method, "http://"+addr+strings.NewReplacer("{name}", "m", "{id}", "1", "{drill}", "d").Replace(path), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+given)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	left := len(closed)
+	for _, rt := range append((&Server{}).routes(), route{method: "GET", path: "/metrics"}, route{method: "HEAD", path: "/metrics"}) {
+		pattern := rt.method + " " + rt.path
+		covered := (rt.method == "GET" || rt.method == "HEAD") && !closed[pattern]
+		if closed[pattern] {
+			left--
+		}
+		status := ask(rt.method, rt.path, read)
+		if (status == http.StatusForbidden) == covered || status == http.StatusUnauthorized {
+			t.Errorf("%s is answered %d", pattern, status)
+		}
+		if status := ask(rt.method, rt.path, token); status == http.StatusForbidden || status == http.StatusUnauthorized {
+			t.Errorf("%s with the other token is answered %d", pattern, status)
+		}
+	}
+	if left != 0 {
+		t.Errorf("%d of the closed routes aren't there: %v", left, closed)
+	}
+	if status := ask("GET", "/api/v1/mirrors", read[1:]); status != http.StatusUnauthorized {
+		t.Errorf("another token is answered %d", status)
+	}
+}
+
+// TestRefusedRequestsAreCounted by what was wrong with them.
+func TestRefusedRequestsAreCounted(t *testing.T) {
+	m := telemetry.New()
+	addr := serveWith(t, Access{Token: token, ReadToken: "9876543210fedcba9876", Audit: telemetry.NewAudit(m, telemetry.Discard())})
+	for _, given := range []string{"wrong", "9876543210fedcba9876"} {
+		req, err := http.NewRequest("DELETE", "http://"+addr+"/api/v1/mirrors/m", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+given)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "tidemark_http_refused_total" {
+			for _, one := range f.GetMetric() {
+				counted[one.GetLabel()[0].GetValue()] = one.GetCounter().GetValue()
+			}
+		}
+	}
+	if counted["token"] != 1 || counted["rights"] != 1 {
+		t.Errorf("counted %v", counted)
+	}
+}
+
 func TestAPIOverTLS(t *testing.T) {
 	authority := storetest.NewAuthority(t)
 	addr := serveWith(t, Access{Token: token, CertFile: authority.Certificate("127.0.0.1")})

@@ -27,7 +27,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errUnauthorized):
 		status = http.StatusUnauthorized
-	case errors.Is(err, errCrossOrigin):
+	case errors.Is(err, errCrossOrigin), errors.Is(err, errReadOnly):
 		status = http.StatusForbidden
 	case errors.Is(err, errInput), errors.Is(err, mirror.ErrSpec):
 		status = http.StatusBadRequest

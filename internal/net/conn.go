@@ -120,7 +120,9 @@ func (c *conn) handshake() bool {
 	defer cancel()
 	if err := c.tls.HandshakeContext(ctx); err != nil {
 		c.server.stats.Faulty.Add(1)
-		c.server.opts.Logger.Debug("TLS handshake failed", "remote", c.nc.RemoteAddr(), "error", err)
+		if c.ctx.Err() == nil { // not ended by this side
+			c.server.opts.Audit.HandshakeFailed(c.name, c.ip, err)
+		}
 		return false
 	}
 	if shown := c.tls.ConnectionState().PeerCertificates; len(shown) > 0 && c.owner != nil {

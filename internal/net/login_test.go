@@ -20,11 +20,12 @@ type fakeLogin struct {
 	done, failed, expired atomic.Bool
 }
 
-func (l *fakeLogin) Mechanisms() []string    { return []string{"X"} }
-func (l *fakeLogin) Begin(string) error      { return nil }
-func (l *fakeLogin) Failed() bool            { return l.failed.Load() }
-func (l *fakeLogin) Lifetime() time.Duration { return 0 }
-func (l *fakeLogin) Expired() bool           { return l.expired.Load() }
+func (l *fakeLogin) Mechanisms() []string      { return []string{"X"} }
+func (l *fakeLogin) Begin(string) error        { return nil }
+func (l *fakeLogin) Failed() bool              { return l.failed.Load() }
+func (l *fakeLogin) Lifetime() time.Duration   { return 0 }
+func (l *fakeLogin) Attempt() (string, string) { return "", "" }
+func (l *fakeLogin) Expired() bool             { return l.expired.Load() }
 
 func (l *fakeLogin) Principal() (string, bool) { return "User:alice", l.done.Load() }
 

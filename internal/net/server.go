@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"tidemark/internal/telemetry"
 	"tidemark/internal/wire"
 )
 
@@ -23,6 +24,8 @@ type Options struct {
 	Handler Handler
 	// Logger gets connections closed for a fault, at debug, and panics, at error.
 	Logger *slog.Logger
+	// Audit is told of TLS handshakes that fail; nil for none.
+	Audit *telemetry.Audit
 	// MaxFrameBytes is socket.request.max.bytes: the largest Produce request; default 100 MiB.
 	MaxFrameBytes int32
 	// MaxControlBytes is the largest request of any other kind; default 16 MiB.

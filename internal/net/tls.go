@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ReloadTLS gives a TLS configuration that serves the certificate in certFile
-// and keyFile (PEM), made from base (nil: TLS 1.2 and up), and looks for new
+// ReloadTLS gives a TLS configuration that shows the certificate in certFile
+// and keyFile (PEM), as a server and as a client, made from base (nil: TLS 1.2 and up), and looks for new
 // ones every interval until ctx ends. Connections made after a reload get the
 // new certificate. Files that can't be read are logged and the certificate in
 // use stays: renewal writes two files, not one.
@@ -27,6 +27,7 @@ func ReloadTLS(ctx context.Context, base *tls.Config, certFile, keyFile string, 
 		cfg = base.Clone()
 	}
 	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return current.Load(), nil }
 	go func() {
 		seen := stamp(certFile) + stamp(keyFile)
 		tick := time.NewTicker(interval)

@@ -45,6 +45,9 @@ type SASLConfig struct {
 	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
 	Mechanism          string
 	Username, Password string
+	// Advice says what to do when the log-in is refused, and OtherAdvice when the broker
+	// doesn't offer Mechanism; both end a sentence.
+	Advice, OtherAdvice string
 }
 
 // Defaults of the properties that a mirror uses, as in Kafka's clients unless said.
@@ -261,7 +264,8 @@ func saslFromProperties(props map[string]string) (*SASLConfig, error) {
 	if strings.EqualFold(l.options["tokenauth"], "true") {
 		return nil, configError("sasl.jaas.config", "delegation tokens (tokenauth) are not supported; give the mirror a SCRAM user")
 	}
-	return &SASLConfig{Mechanism: mechanism, Username: l.options["username"], Password: l.options["password"]}, nil
+	return &SASLConfig{Mechanism: mechanism, Username: l.options["username"], Password: l.options["password"],
+		Advice: "check user name and password in sasl.jaas.config", OtherAdvice: "set sasl.mechanism to one of them"}, nil
 }
 
 func checkAddress(a string) error {

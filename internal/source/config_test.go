@@ -65,7 +65,7 @@ func TestConfig(t *testing.T) {
 	if len(c.Bootstrap) != 2 || c.Bootstrap[1] != "[::1]:9093" || c.RequestTimeout != 1500*time.Millisecond || c.ClientID != "m" {
 		t.Errorf("got %+v", c)
 	}
-	if *c.SASL != (SASLConfig{"SCRAM-SHA-512", "u", "p"}) || c.TLS != nil || len(c.Unused) != 1 {
+	if s := c.SASL; s.Mechanism != "SCRAM-SHA-512" || s.Username != "u" || s.Password != "p" || c.TLS != nil || len(c.Unused) != 1 {
 		t.Errorf("got %+v %+v", c, c.SASL)
 	}
 }

@@ -134,7 +134,7 @@ func (c *conn) logIn(ctx context.Context) error {
 		return c.saslClosed(err)
 	}
 	if resp := kr.(*kmsg.SASLHandshakeResponse); resp.ErrorCode != 0 {
-		sentence := fmt.Sprintf("the broker doesn't offer %s; it offers %s", s.Mechanism, strings.Join(resp.SupportedMechanisms, ", "))
+		sentence := fmt.Sprintf("the broker doesn't offer %s; it offers %s (%s)", s.Mechanism, strings.Join(resp.SupportedMechanisms, ", "), s.OtherAdvice)
 		return &Error{Kind: ErrAuth, Broker: c.address, Op: "SASL handshake", Sentence: sentence, Code: Code(resp.ErrorCode)}
 	}
 	if s.Mechanism == "PLAIN" {
@@ -190,7 +190,7 @@ func (c *conn) saslStep(ctx context.Context, message []byte) ([]byte, error) {
 		if resp.ErrorMessage != nil && *resp.ErrorMessage != "" {
 			sentence += ": " + *resp.ErrorMessage
 		}
-		sentence += " (check user name and password in sasl.jaas.config)"
+		sentence += " (" + c.cfg.SASL.Advice + ")"
 		return nil, &Error{Kind: ErrAuth, Broker: c.address, Op: "SASL", Sentence: sentence, Code: Code(resp.ErrorCode)}
 	}
 	if ms := resp.SessionLifetimeMillis; ms > 0 {

@@ -7,7 +7,7 @@ import "tidemark/internal/config"
 func LoadProperties(path string) (map[string]string, error) {
 	props, err := config.ReadProperties(path)
 	if err != nil {
-		return nil, &Error{Kind: ErrConfig, Sentence: "can't read the source's properties file", Cause: err}
+		return nil, &Error{Kind: ErrConfig, Sentence: "can't read the client properties file", Cause: err}
 	}
 	return byKey(props), nil
 }

@@ -17,6 +17,10 @@ type Login interface {
 	Step(ctx context.Context, message []byte) ([]byte, error)
 	// Principal is whose the connection is; false until the log-in is done, and once it has failed.
 	Principal() (string, bool)
+	// Attempt is what the client said in the log-in under way, or ended last: a mechanism
+	// that is taken here, or "", and its user, or "" before it was named. It proves
+	// nothing. For the goroutine that steps the log-in alone.
+	Attempt() (mechanism, user string)
 	// Failed: nothing more is to be had; the connection ends.
 	Failed() bool
 	// Lifetime is how long a log-in lasts; 0: as long as the connection (KIP-368).

@@ -76,13 +76,14 @@ func (c *Call) metadataAnswer(in *kmsg.MetadataRequest) *kmsg.MetadataResponse {
 		out.Brokers = append(out.Brokers, kmsg.MetadataResponseBroker{NodeID: int32(n.ID), Host: n.Host, Port: n.Port, Rack: nullable(n.Rack)})
 	}
 	if in.Topics == nil || in.Version == 0 && len(in.Topics) == 0 {
+		quiet := c.quietly()
 		for t := range c.Image.TopicsByName() {
-			if !c.mayTopic(acl.Describe, t.Record.Name) {
+			if !quiet.mayTopic(acl.Describe, t.Record.Name) {
 				continue
 			}
 			out.Topics = append(out.Topics, c.metadataTopic(in, t.Record))
 			view := ViewPrefix + t.Record.Name
-			if v, ok := viewRecord(c.Image, topicRef{name: view}); ok && c.HasVault != nil && c.HasVault(t.Record.Name) && c.mayTopic(acl.Describe, view) {
+			if v, ok := viewRecord(c.Image, topicRef{name: view}); ok && c.HasVault != nil && c.HasVault(t.Record.Name) && quiet.mayTopic(acl.Describe, view) {
 				out.Topics = append(out.Topics, c.metadataTopic(in, v))
 			}
 		}
@@ -123,7 +124,7 @@ func (c *Call) askedTopic(in *kmsg.MetadataRequest, t kmsg.MetadataRequestTopic)
 
 // mayCreate reports whether the client may have a topic made by asking for it.
 func (c *Call) mayCreate(name string) bool {
-	return c.mayTopic(acl.Describe, name) && (c.mayCluster(acl.Create) || c.mayTopic(acl.Create, name))
+	return c.mayTopic(acl.Describe, name) && (c.quietly().mayCluster(acl.Create) || c.mayTopic(acl.Create, name))
 }
 
 // hidden reports whether the answer must be TOPIC_AUTHORIZATION_FAILED, whether or

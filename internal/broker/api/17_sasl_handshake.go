@@ -25,7 +25,11 @@ func (c *Call) saslHandshake(in *kmsg.SASLHandshakeRequest) (kmsg.Response, erro
 	case in.Version == 0:
 		out.ErrorCode, out.SupportedMechanisms = int16(wire.ErrUnsupportedVersion), login.Mechanisms()
 	default:
-		out.ErrorCode, out.SupportedMechanisms = int16(CodeOf(login.Begin(in.Mechanism))), login.Mechanisms()
+		err := login.Begin(in.Mechanism)
+		if err != nil {
+			c.Audit.LogInRefused(c.logIn(err))
+		}
+		out.ErrorCode, out.SupportedMechanisms = int16(CodeOf(err)), login.Mechanisms()
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/telemetry"
 	"tidemark/internal/wire"
 )
 
@@ -26,13 +27,24 @@ func (c *Call) saslAuthenticate(in *kmsg.SASLAuthenticateRequest) (kmsg.Response
 	}
 	reply, err := login.Step(c.Ctx, in.SASLAuthBytes)
 	if err != nil {
-		c.Logger.Info("log-in refused", "remote", c.Req.Remote, "listener", c.Req.Listener, "client", c.Req.ClientID, "code", CodeOf(err))
+		c.Audit.LogInRefused(c.logIn(err))
 		out.ErrorCode, out.ErrorMessage = int16(CodeOf(err)), MessageOf(err)
 		return out, nil
 	}
 	out.SASLAuthBytes = reply
 	if _, done := login.Principal(); done {
 		out.SessionLifetimeMillis = login.Lifetime().Milliseconds()
+		c.Audit.LoggedIn(c.logIn(nil))
 	}
 	return out, nil
+}
+
+// logIn is what the audit is told of this connection's log-in.
+func (c *Call) logIn(err error) telemetry.LogIn {
+	mechanism, user := c.Req.Login.Attempt()
+	l := telemetry.LogIn{Mechanism: mechanism, User: user, Host: c.host(), Listener: c.Req.Listener, Client: c.Req.ClientID}
+	if err != nil {
+		l.Reason = CodeOf(err).String()
+	}
+	return l
 }

@@ -9,6 +9,7 @@ import (
 
 	"tidemark/internal/core/acl"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/telemetry"
 	"tidemark/internal/wire"
 )
 
@@ -129,7 +130,28 @@ func (c *Call) may(op acl.Operation, resource acl.ResourceType, name string) boo
 	if c.Access == nil {
 		return true
 	}
-	return c.Access.allows(c.Image, question{principal: c.Req.Principal, host: c.host(), op: op, resource: resource, name: name})
+	q := question{principal: c.Req.Principal, host: c.host(), op: op, resource: resource, name: name}
+	return c.Access.allows(c.Image, q) || c.denied(q)
+}
+
+// denied tells the audit, unless nobody was refused anything by the answer. It says false.
+func (c *Call) denied(q question) bool {
+	if !c.quiet {
+		c.Audit.Denied(telemetry.Denial{Principal: q.principal, Host: q.host, Listener: c.Req.Listener, Client: c.Req.ClientID,
+			API: c.Req.Key.String(), Operation: q.op.String(), Resource: q.resource.String(), Name: q.name})
+	}
+	return false
+}
+
+// quietly gives a call whose questions are no denials: a list leaves out what the
+// client may not see, and of two permissions that will do the first may be missing.
+func (c *Call) quietly() *Call {
+	if c.Access == nil || c.quiet {
+		return c
+	}
+	q := *c
+	q.quiet = true
+	return &q
 }
 
 // mayCluster is may on the cluster.
@@ -180,6 +202,7 @@ func (c *Call) operations(resource acl.ResourceType, name string, mask int32) in
 	if c.Access == nil {
 		return mask
 	}
+	c = c.quietly()
 	var bits int32
 	for op := acl.Read; op <= acl.TwoPhaseCommit; op++ {
 		if mask&(1<<op) != 0 && c.may(op, resource, name) {
@@ -191,7 +214,7 @@ func (c *Call) operations(resource acl.ResourceType, name string, mask int32) in
 
 // clusterOperations are those on the cluster: none are told to who may not describe it.
 func (c *Call) clusterOperations() int32 {
-	if !c.mayCluster(acl.Describe) {
+	if !c.quietly().mayCluster(acl.Describe) {
 		return 0
 	}
 	return c.operations(acl.Cluster, acl.ClusterName, opsCluster)

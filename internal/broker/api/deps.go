@@ -8,6 +8,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
+	"tidemark/internal/telemetry"
 	"tidemark/internal/wire"
 )
 
@@ -45,6 +46,8 @@ type Deps struct {
 	// HasVault reports whether the vault here keeps records of a topic, which then is
 	// listed as __vault.<topic> too; nil for no vault.
 	HasVault func(topic string) bool
+	// Audit is told who is refused what, and of log-ins; nil for none.
+	Audit *telemetry.Audit
 	// Metrics is told what was produced and fetched; nil for none.
 	Metrics Metrics
 	// SessionRules switches rules of fetch sessions off; only the simulator sets it.

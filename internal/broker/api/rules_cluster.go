@@ -119,7 +119,7 @@ func (c *Call) mayAskKeys() wire.ErrCode {
 
 // mayActForCluster is for what brokers, and mirrors at their source, ask of each other.
 func (c *Call) mayActForCluster() wire.ErrCode {
-	return codeUnless(c.mayCluster(acl.ClusterAction) || c.mayCluster(acl.Alter), acl.Cluster)
+	return codeUnless(c.quietly().mayCluster(acl.ClusterAction) || c.mayCluster(acl.Alter), acl.Cluster)
 }
 
 // mayConfig asks for an operation on the configs of a resource. Of kinds that have

@@ -140,6 +140,7 @@ func (c *Call) siftOffsets(g *kmsg.OffsetFetchRequestGroup) (missing []kmsg.Offs
 
 // amendOffsets hides what the client may not describe, and refuses what it asked for by name.
 func (c *Call) amendOffsets(g *kmsg.OffsetFetchResponseGroup, missing []kmsg.OffsetFetchRequestGroupTopic) {
+	c = c.quietly()
 	g.Topics = slices.DeleteFunc(g.Topics, func(t kmsg.OffsetFetchResponseGroupTopic) bool {
 		return !c.mayRef(acl.Describe, topicRef{name: t.Topic, id: t.TopicID, useID: c.Req.Version >= 10})
 	})
@@ -160,7 +161,7 @@ func guardOldOffsetFetch(c *Call, in *kmsg.OffsetFetchRequest) verdict {
 	}
 	if in.Topics == nil {
 		return verdict{amend: func(m kmsg.Response) {
-			out := m.(*kmsg.OffsetFetchResponse)
+			out, c := m.(*kmsg.OffsetFetchResponse), c.quietly()
 			out.Topics = slices.DeleteFunc(out.Topics, func(t kmsg.OffsetFetchResponseTopic) bool { return !c.mayTopic(acl.Describe, t.Topic) })
 		}}
 	}
@@ -223,6 +224,7 @@ func guardFindCoordinator(c *Call, m kmsg.Request) verdict {
 // guardListGroups shows the groups that the client may describe; all to who may
 // describe the cluster.
 func guardListGroups(c *Call, _ kmsg.Request) verdict {
+	c = c.quietly()
 	if c.mayCluster(acl.Describe) {
 		return verdict{}
 	}

@@ -22,7 +22,7 @@ func topicRules() []rule {
 			}, refuseListOffsets)},
 		{wire.KeyOffsetForLeaderEpoch, eachOf(func(in *kmsg.OffsetForLeaderEpochRequest) *[]kmsg.OffsetForLeaderEpochRequestTopic { return &in.Topics },
 			func(c *Call, _ *kmsg.OffsetForLeaderEpochRequest, t *kmsg.OffsetForLeaderEpochRequestTopic) wire.ErrCode {
-				return codeUnless(c.mayCluster(acl.ClusterAction) || c.mayTopic(acl.Describe, t.Topic), acl.Topic)
+				return codeUnless(c.quietly().mayCluster(acl.ClusterAction) || c.mayTopic(acl.Describe, t.Topic), acl.Topic)
 			}, refuseEpochEnds)},
 		{wire.KeyCreateTopics, guardCreateTopics},
 		{wire.KeyDeleteTopics, guardDeleteTopics},
@@ -158,7 +158,7 @@ func refuseLineage(_ *wire.LineageRequest, out *wire.LineageResponse, t *wire.Li
 func guardCreateTopics(c *Call, m kmsg.Request) verdict {
 	v := eachOf(func(in *kmsg.CreateTopicsRequest) *[]kmsg.CreateTopicsRequestTopic { return &in.Topics },
 		func(c *Call, _ *kmsg.CreateTopicsRequest, t *kmsg.CreateTopicsRequestTopic) wire.ErrCode {
-			return codeUnless(c.mayCluster(acl.Create) || c.mayTopic(acl.Create, t.Topic), acl.Topic)
+			return codeUnless(c.quietly().mayCluster(acl.Create) || c.mayTopic(acl.Create, t.Topic), acl.Topic)
 		},
 		func(_ *kmsg.CreateTopicsRequest, out *kmsg.CreateTopicsResponse, t *kmsg.CreateTopicsRequestTopic, code wire.ErrCode) {
 			to := kmsg.NewCreateTopicsResponseTopic()
@@ -173,7 +173,7 @@ func guardCreateTopics(c *Call, m kmsg.Request) verdict {
 	v.amend = func(out kmsg.Response) {
 		topics := out.(*kmsg.CreateTopicsResponse).Topics
 		for i := range topics {
-			if t := &topics[i]; t.ErrorCode == 0 && !c.mayTopic(acl.DescribeConfigs, t.Topic) {
+			if t := &topics[i]; t.ErrorCode == 0 && !c.quietly().mayTopic(acl.DescribeConfigs, t.Topic) {
 				t.Configs, t.NumPartitions, t.ReplicationFactor = nil, -1, -1
 				t.ConfigErrorCode = int16(wire.ErrTopicAuthorizationFailed)
 			}
@@ -207,7 +207,7 @@ func guardDeleteTopics(c *Call, m kmsg.Request) verdict {
 		func(_ *kmsg.DeleteTopicsRequest, out *kmsg.DeleteTopicsResponse, t *kmsg.DeleteTopicsRequestTopic, code wire.ErrCode) {
 			to := kmsg.NewDeleteTopicsResponseTopic()
 			to.Topic, to.TopicID, to.ErrorCode = t.Topic, t.TopicID, int16(code)
-			if rec, err := deleteRef(*t).find(c.Image); err == nil && to.Topic == nil && c.mayTopic(acl.Describe, rec.Name) {
+			if rec, err := deleteRef(*t).find(c.Image); err == nil && to.Topic == nil && c.quietly().mayTopic(acl.Describe, rec.Name) {
 				to.Topic = &rec.Name
 			}
 			out.Topics = append(out.Topics, to)

@@ -77,6 +77,8 @@ type Call struct {
 	Req *wire.Request
 	// Image is the one image of this request (R9).
 	Image *meta.Image
+	// quiet: what may not be had is left out and not refused (Call.quietly).
+	quiet bool
 }
 
 // entry is one row of the table of handlers.
