@@ -13,6 +13,7 @@ import (
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
 	"tidemark/test/e2e/harness"
 )
 
@@ -179,6 +180,27 @@ func TestReopen(t *testing.T) {
 	}
 	if _, err := b.Mirrors().Reopen(harness.Context(t), nil); !errors.Is(err, mirror.ErrState) {
 		t.Errorf("opened twice: %v", err)
+	}
+	// One that nobody leads stays closed, and that is told, whatever else was opened.
+	for i, topic := range []string{"t", "other"} {
+		rec := b.RecordOf(topic, 0).Clone()
+		closed, err := core.CloseForSwitchover(&rec, meta.Fence{ClusterID: "standby", StartID: "s2", At: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			closed.Replicas = append(closed.Replicas, 99)
+			closed.Leader, closed.LeaderBrokerEpoch, closed.ISR = types.NoBroker, 0, []meta.ISRMember{{ID: 99, BrokerEpoch: 1}}
+		}
+		putRecord(t, b, topic, closed)
+	}
+	harness.Eventually(t, "both are closed", func() bool {
+		a, o := b.RecordOf("t", 0), b.RecordOf("other", 0)
+		return a != nil && o != nil && a.Fence != nil && o.Fence != nil && o.Leader != b.NodeID()
+	})
+	words, err := b.Mirrors().Reopen(harness.Context(t), nil)
+	if len(words) != 1 || err == nil || !strings.Contains(err.Error(), "other-0 is still closed for a switchover: no leader of it has answered") {
+		t.Errorf("it opened %q, and says of the other one: %v", words, err)
 	}
 }
 

@@ -579,10 +579,30 @@ func (m *Mirrors) Reopen(ctx context.Context, topics []string) ([]string, error)
 			words = append(words, o.String()+": clients may write again")
 		}
 	}
-	if len(list) == 0 && err == nil {
+	left := m.closedOf(topics, list)
+	for _, tp := range left {
+		err = errors.Join(err, fmt.Errorf("%s is still closed for a switchover: no leader of it has answered; try again once it has one: %w", tp, ErrState))
+	}
+	if len(list)+len(left) == 0 && err == nil {
 		err = fmt.Errorf("no partition is closed for a switchover: %w", ErrState)
 	}
 	return words, err
+}
+
+// closedOf lists the partitions that are closed for a switchover, and that no leader spoke for.
+func (m *Mirrors) closedOf(topics []string, spoken []outcome) []types.TopicPartition {
+	image, p := m.o.Node.Image(), part{Topics: topics}
+	var left []types.TopicPartition
+	for t := range image.TopicsByName() {
+		for e := range image.PartitionsOf(t.ID) {
+			tp := types.TopicPartition{Topic: t.Record.Name, Partition: e.ID.Number}
+			if e.Record != nil && e.Record.Fence != nil && p.names(t.Record.Name) &&
+				!slices.ContainsFunc(spoken, func(o outcome) bool { return o.TopicPartition == tp }) {
+				left = append(left, tp)
+			}
+		}
+	}
+	return left
 }
 
 func (m *Mirrors) reopenHere(ctx context.Context, p part) ([]outcome, error) {
