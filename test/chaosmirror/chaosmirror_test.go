@@ -148,6 +148,7 @@ func (w *world) judge() {
 	w.observeAll(true, w.clusters()...)
 	for _, c := range w.clusters() {
 		w.observeGroups(c, true)
+		w.observeCommitted(c, true)
 	}
 	for _, other := range []*cluster{w.b, w.c} {
 		ctx, cancel := context.WithTimeout(t.Context(), healLimit)

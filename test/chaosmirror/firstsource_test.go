@@ -51,7 +51,8 @@ func (w *world) rootsOf(k, a *cluster) {
 }
 
 // leaveKafka has Kafka written and harmed while A mirrors it, fails over to A while
-// Kafka is written on, and ends Kafka for good: it can't become a mirror.
+// Kafka is written on, and ends Kafka for good: it can't become a mirror. An even seed
+// has the failover at a consistent cut.
 func (w *world) leaveKafka() {
 	w.writers[w.k] = w.write(w.k)
 	harmed, cancel := context.WithTimeout(w.t.Context(), min(kafkaLoad, w.chosen.runFor/3))
@@ -60,13 +61,15 @@ func (w *world) leaveKafka() {
 	harming.Go(func() { w.harmKafka(harmed) })
 	<-harmed.Done()
 	harming.Wait()
-	w.failOver(w.a, firstMirror)
+	w.failOver(w.a, firstMirror, w.chosen.seed%2 == 0)
 	w.writers[w.a] = w.write(w.a)
 	harm.Pause(w.t.Context(), 2*time.Second)
 	w.writers[w.k].stop(healLimit)
 	w.writers[w.k].stopReading()
 	w.writers[w.k] = nil
+	w.noTxnOpen(w.k)
 	w.observeAll(true, w.k)
+	w.observeCommitted(w.k, true)
 	w.log("Kafka ends for good")
 	w.killKafka()
 }

@@ -45,7 +45,7 @@ func (g *generation) readAs(stop context.Context, group string) {
 	b := g.w.book
 	cl, err := kgo.NewClient(g.c.options(
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topics()...), kgo.BlockRebalanceOnPoll(), kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond), kgo.FetchMaxWait(500*time.Millisecond))...)
+		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond), kgo.FetchMaxWait(500*time.Millisecond), kgo.KeepControlRecords())...)
 	if err != nil {
 		g.w.t.Error(err)
 		return
@@ -55,7 +55,9 @@ func (g *generation) readAs(stop context.Context, group string) {
 		fetches := cl.PollRecords(stop, 500)
 		next := map[string]map[int32]kgo.EpochOffset{}
 		fetches.EachRecord(func(r *kgo.Record) {
-			b.given(group, idOf(r.Value))
+			if !r.Attrs.IsControl() { // markers are only passed
+				b.given(group, idOf(r.Value))
+			}
 			if next[r.Topic] == nil {
 				next[r.Topic] = map[int32]kgo.EpochOffset{}
 			}

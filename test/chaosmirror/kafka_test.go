@@ -32,8 +32,9 @@ func (w *world) startKafka(n links.Network) {
 	}
 	k := kafka.Start(w.t, kafka.Options{
 		Brokers: kafkaBrokers, Combined: true, Ports: ports,
-		Props: map[string]string{"min.insync.replicas": "2", "default.replication.factor": "3", "offsets.topic.replication.factor": "3", "log.segment.bytes": "1048576"},
-		JVM:   []string{"-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"},
+		Props: map[string]string{"min.insync.replicas": "2", "default.replication.factor": "3", "offsets.topic.replication.factor": "3", "transaction.state.log.replication.factor": "3", "transaction.state.log.num.partitions": "1",
+			"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000", "log.segment.bytes": "1048576"},
+		JVM: []string{"-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"},
 		At: func(id int) kafka.Place {
 			place := kafkaFirst + id - 1
 			return kafka.Place{Host: n.Place(place).Host, Start: func(cmd *exec.Cmd) error { return n.Start(place, cmd) }, Dial: n.Dial}

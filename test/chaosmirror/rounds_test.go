@@ -55,7 +55,7 @@ func (w *world) changeSides(number int, p, s *cluster) {
 	}
 	harm.Pause(w.t.Context(), r.load)
 	if r.chain {
-		w.failOver(w.c, mirrorName)
+		w.failOver(w.c, mirrorName, false)
 		w.writers[w.c] = w.write(w.c)
 	}
 	w.fallBehind(r, p, s)
@@ -65,7 +65,7 @@ func (w *world) changeSides(number int, p, s *cluster) {
 	if r.switches {
 		clean = w.switchOver(p, s)
 	} else {
-		w.failOver(s, mirrorName)
+		w.failOver(s, mirrorName, false)
 	}
 	w.writers[s] = w.write(s)
 	harm.Pause(w.t.Context(), r.fork)
@@ -174,6 +174,7 @@ func (w *world) settle() {
 	w.observeAll(false, w.clusters()...)
 	for _, c := range w.clusters() {
 		w.observeGroups(c, false)
+		w.observeCommitted(c, false)
 	}
 	w.hearFalls()
 	w.log("  everything mirrors and was looked at after %.1fs", time.Since(from).Seconds())

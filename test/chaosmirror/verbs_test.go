@@ -46,12 +46,18 @@ func (w *world) keepTrying(what string, f func() error) {
 	}
 }
 
-// failOver promotes a cluster's mirror until every partition is writable.
-func (w *world) failOver(s *cluster, mirrorName string) {
+// failOver promotes a cluster's mirror until every partition is writable, at a
+// consistent cut if that can be had soon and is wanted.
+func (w *world) failOver(s *cluster, mirrorName string, consistent bool) {
+	began := time.Now()
 	w.keepTrying("failover of "+s.name, func() error {
+		if consistent && time.Since(began) > consistentFor {
+			consistent = false
+			w.saw("consistent failovers that were given up", 1)
+		}
 		var st mirror.Status
 		err := s.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) (err error) {
-			st, err = cl.Failover(ctx, mirrorName, nil)
+			st, err = cl.FailoverOf(ctx, mirrorName, console.FailoverRequest{Consistent: consistent})
 			return err
 		})
 		if err != nil {
@@ -74,19 +80,27 @@ func (w *world) failOver(s *cluster, mirrorName string) {
 				return fmt.Errorf("%s of %s is %s, and the failover said it was done", tp, s.name, mirrorText(rec))
 			}
 		}
+		w.promoted(r, st, consistent, false)
 		return nil
 	})
+	if consistent {
+		w.saw("failovers at a consistent cut", 1)
+	}
 }
 
 // switchOver changes sides without loss, and reports whether it could: if not,
 // the operator fails over.
 func (w *world) switchOver(p, s *cluster) (clean bool) {
-	err := s.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
-		_, err := cl.Switchover(ctx, mirrorName, mirror.SwitchoverRequest{TimeoutMs: 15_000})
+	var st mirror.Status
+	err := s.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) (err error) {
+		st, err = cl.Switchover(ctx, mirrorName, mirror.SwitchoverRequest{TimeoutMs: 15_000})
 		return err
 	})
 	if err == nil {
 		r, lookErr := s.look(w.t.Context())
+		if lookErr == nil {
+			w.promoted(r, st, false, true)
+		}
 		for tp, rec := range r.partitions {
 			if !rec.Writable {
 				err = fmt.Errorf("%s is %s", tp, mirrorText(rec))
@@ -103,7 +117,7 @@ func (w *world) switchOver(p, s *cluster) (clean bool) {
 	if w.r.IntN(2) == 0 {
 		w.reopen(p)
 	}
-	w.failOver(s, mirrorName)
+	w.failOver(s, mirrorName, false)
 	return false
 }
 

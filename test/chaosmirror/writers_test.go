@@ -78,6 +78,9 @@ func (w *world) write(c *cluster) *generation {
 	for i := range 2 {
 		g.run(w, stop, fmt.Sprintf("%s.%d", g.name, i))
 	}
+	if c == w.k {
+		g.transact(stop)
+	}
 	if w.java != nil {
 		w.java.begin(g)
 	}

@@ -1,0 +1,231 @@
+//go:build chaos && linux
+
+package chaosmirror_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"tidemark/internal/broker/mirror"
+	"tidemark/internal/core/types"
+	"tidemark/internal/history"
+	"tidemark/test/chaos/harm"
+)
+
+const (
+	// txnRecordsMax bounds the records of a transaction, over all partitions.
+	txnRecordsMax = 6
+	// txnTimeout is how long a coordinator waits for the end of one: longer than any freeze.
+	txnTimeout = 10 * time.Second
+	// consistentFor is how long an operator insists on a consistent failover.
+	consistentFor = 20 * time.Second
+)
+
+// transact is a writer of transactions, of which a quarter is aborted, beside the
+// other writers of a generation. Where one doesn't end as asked, a new producer of
+// the same transactional id goes on.
+func (g *generation) transact(stop context.Context) {
+	g.done.Go(func() {
+		r := rand.New(rand.NewPCG(g.w.chosen.seed, uint64(crc32.ChecksumIEEE([]byte(g.name)))))
+		for n := 0; stop.Err() == nil; harm.Pause(stop, 200*time.Millisecond) {
+			cl, err := kgo.NewClient(g.c.options(kgo.TransactionalID("txn."+g.name), kgo.TransactionTimeout(txnTimeout), kgo.RequiredAcks(kgo.AllISRAcks()),
+				kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5*time.Millisecond), kgo.ProduceRequestTimeout(3*time.Second), kgo.RetryTimeout(txnTimeout))...)
+			if err != nil {
+				g.w.t.Error(err)
+				return
+			}
+			for err == nil && stop.Err() == nil {
+				err = g.transaction(stop, cl, r, n)
+				n++
+			}
+			if err != nil {
+				g.w.saw("transactions that did not end as asked", 1)
+			}
+			cl.Close()
+		}
+	})
+}
+
+// transaction writes one. Its error says that this producer can't go on.
+func (g *generation) transaction(stop context.Context, cl *kgo.Client, r *rand.Rand, n int) error {
+	b := g.w.book
+	if err := cl.BeginTransaction(); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s.t%d", g.name, n)
+	txn := b.beginning(name, g.c.name)
+	list := slices.SortedFunc(maps.Keys(g.timelines), byName)
+	var failed atomic.Bool
+	for i := range 1 + r.IntN(txnRecordsMax) {
+		tp := list[r.IntN(len(list))]
+		value := fmt.Sprintf("%s_%d-%s", name, i, strings.Repeat("x", r.IntN(valueMax)))
+		write := b.writingIn(txn, g.c.name, g.timelines[tp], tp, value)
+		cl.Produce(g.flushed, &kgo.Record{Topic: tp.Topic, Partition: tp.Partition, Value: []byte(value)}, func(r *kgo.Record, err error) {
+			if err == nil {
+				b.acked(g.c.name, write, r.Offset)
+			} else {
+				failed.Store(true)
+				b.failed(g.c.name, fmt.Errorf("in a transaction: %w", err))
+			}
+		})
+		harm.Pause(stop, sendEvery)
+	}
+	if err := cl.Flush(g.flushed); err != nil {
+		return err // its coordinator aborts it
+	}
+	commits := r.IntN(4) > 0 && !failed.Load()
+	if commits {
+		b.committing(txn)
+	}
+	ctx, cancel := context.WithTimeout(g.flushed, 2*txnTimeout)
+	defer cancel()
+	if err := cl.EndTransaction(ctx, kgo.TransactionEndTry(commits)); err != nil {
+		return err
+	}
+	if commits {
+		b.committed(txn)
+		g.w.saw("transactions committed", 1)
+	} else {
+		g.w.saw("transactions aborted", 1)
+	}
+	return nil
+}
+
+func (b *book) beginning(name, cluster string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.judge.Beginning(name, cluster)
+}
+
+func (b *book) writingIn(txn int, cluster, timeline string, tp types.TopicPartition, value string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count(cluster, "sent")
+	return b.judge.WritingIn(txn, history.Write{Cluster: cluster, Timeline: timeline, Partition: tp, Value: idOf([]byte(value))})
+}
+
+func (b *book) committing(txn int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.clock++
+	b.judge.CommittingTxn(txn, b.clock)
+}
+
+func (b *book) committed(txn int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.judge.CommittedTxn(txn)
+}
+
+// noTxnOpen waits until a cluster's readers of committed records can get to the end.
+func (w *world) noTxnOpen(c *cluster) {
+	eventually(w.t, healLimit, "no transaction is open on "+c.name, func() error {
+		ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
+		defer cancel()
+		ends, err := c.adm.ListEndOffsets(ctx, topics()...)
+		if err = errors.Join(err, ends.Error()); err != nil {
+			return err
+		}
+		stable, err := c.adm.ListCommittedOffsets(ctx, topics()...)
+		if err = errors.Join(err, stable.Error()); err != nil {
+			return err
+		}
+		for _, tp := range partitions() {
+			end, _ := ends.Lookup(tp.Topic, tp.Partition)
+			if at, ok := stable.Lookup(tp.Topic, tp.Partition); !ok || at.Offset < end.Offset {
+				return fmt.Errorf("%s: committed records can be read up to %d, the log ends at %d", tp, at.Offset, end.Offset)
+			}
+		}
+		return nil
+	})
+}
+
+// observeCommitted has the judge look at what a cluster's readers of committed records
+// are given: all that is there, from a place on below which it was read before, or from the start.
+func (w *world) observeCommitted(c *cluster, final bool) {
+	if w.k == nil {
+		return // nobody writes transactions
+	}
+	for _, tp := range partitions() {
+		from := types.Offset(0)
+		if !final {
+			from = w.window(c, tp)
+		}
+		var v history.CommittedView
+		eventually(w.t, healLimit, fmt.Sprintf("committed records of %s on %s are read to the end", tp, c.name), func() (err error) {
+			v, err = w.readCommitted(c, tp, from)
+			return err
+		})
+		w.saw("records given to readers of committed ones", len(v.Records))
+		w.book.mu.Lock()
+		found := w.book.judge.ObserveCommitted(v)
+		w.book.mu.Unlock()
+		w.report(found)
+	}
+}
+
+// readCommitted reads a partition up to its last stable offset.
+func (w *world) readCommitted(c *cluster, tp types.TopicPartition, from types.Offset) (history.CommittedView, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), healLimit)
+	defer cancel()
+	v := history.CommittedView{Cluster: c.name, Partition: tp, From: from, End: from}
+	var err error
+	if v.Lineage, err = c.lineageOf(ctx, tp); err != nil {
+		return v, err
+	}
+	stable, err := c.adm.ListCommittedOffsets(ctx, tp.Topic)
+	if err = errors.Join(err, stable.Error()); err != nil {
+		return v, err
+	}
+	end, _ := stable.Lookup(tp.Topic, tp.Partition)
+	cl, err := kgo.NewClient(c.options(kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(500*time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{tp.Topic: {tp.Partition: kgo.NewOffset().At(int64(from))}}))...)
+	if err != nil {
+		return v, err
+	}
+	defer cl.Close()
+	for int64(v.End) < end.Offset {
+		fetches := cl.PollRecords(ctx, 5000)
+		if ctx.Err() != nil {
+			return v, fmt.Errorf("read up to %d of %d", v.End, end.Offset)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			v.End = types.Offset(r.Offset + 1)
+			if !r.Attrs.IsControl() {
+				v.Records = append(v.Records, history.Record{Offset: types.Offset(r.Offset), Value: idOf(r.Value)})
+			}
+		})
+	}
+	v.Ended = w.book.tick()
+	after, err := c.lineageOf(ctx, tp)
+	if err == nil && !slices.Equal(after, v.Lineage) {
+		err = fmt.Errorf("%s: the timelines of %s changed while it was read", c.name, tp)
+	}
+	return v, err
+}
+
+// promoted has the judge hear how the newest timelines of a cluster began.
+func (w *world) promoted(r records, st mirror.Status, consistent, clean bool) {
+	for _, p := range st.Partitions {
+		tp := types.TopicPartition{Topic: p.Topic, Partition: p.Partition}
+		rec := r.partitions[tp]
+		if rec == nil || p.Promotion == nil || len(rec.Timelines) == 0 {
+			continue
+		}
+		f := history.Fork{Partition: tp, Timeline: rec.Timelines[len(rec.Timelines)-1].ID, Consistent: consistent, Clean: clean, Told: p.Promotion.LastMirroredOffset}
+		w.book.mu.Lock()
+		found := w.book.judge.Promoted(f, lineage(rec))
+		w.book.mu.Unlock()
+		w.report(found)
+	}
+}
