@@ -20,6 +20,9 @@ func (p *Partition) show(rec *meta.PartitionRecord, rev meta.Revision, topic con
 	p.showAgain = nil
 	err := p.open(topic)
 	if err == nil {
+		if p.unread != nil {
+			p.unread.show = func() { p.show(rec, rev, topic, leading) }
+		}
 		p.shown(rec, rev, topic, leading)
 		return
 	}
@@ -32,8 +35,8 @@ func (p *Partition) show(rec *meta.PartitionRecord, rev meta.Revision, topic con
 
 // open opens the partition's log if it isn't open yet. It runs on the shard, so
 // that as many logs open at a time as there are shards. A write or sync that
-// fails takes the log dir offline (DESIGN §3), anything else this partition alone;
-// a disk without room is waited for, and is the only error that it gives.
+// fails takes the log dir offline (DESIGN §3), anything else this partition alone, and
+// what can't be read is tried again (couldNotOpen); a disk without room is waited for, and is the only error that it gives.
 func (p *Partition) open(topic config.Topic) error {
 	if p.log != nil || p.offline != nil || p.deleted {
 		return nil
@@ -68,9 +71,10 @@ func (p *Partition) open(topic config.Topic) error {
 	case err != nil:
 		p.env.logger.Error("partition can't be opened", "partition", p.tp.String(), "err", err)
 		p.goOffline(err)
+		p.couldNotOpen(err)
 		return nil
 	}
-	p.log = l
+	p.log, p.unread = l, nil
 	p.dir.checkpoints.Attach(l)
 	p.tellRecovery(rec)
 	return nil

@@ -82,6 +82,7 @@ type Partition struct {
 	// throttled is nil where no throttle is about the partition.
 	throttled atomic.Pointer[throttled]
 	fetches   fetchNotes
+	down      atomic.Bool // offline, for the clock
 
 	// The rest belongs to the shard.
 
@@ -95,6 +96,7 @@ type Partition struct {
 	assigned   int32 // leader epoch that R3 was done for, -1: none
 	held       bool  // Owned.Hold
 	offline    error
+	unread     *unread // offline because a file could not be read; nil for another cause
 	deleted    bool
 	waiting    []*appendOp // acks=all appends that wait for the high watermark, by offset
 	deletes    []*deleteOp // deletions that wait for the in-sync replicas
@@ -287,13 +289,14 @@ func (o *Owned) TakeCutAlone() bool {
 // Refresh does at once what Do does after f has returned.
 func (o *Owned) Refresh() { o.p.refresh() }
 
-// goOffline ends the partition's service on this node for good (DESIGN §3); it
-// comes back with a restart.
+// goOffline ends the partition's service on this node (DESIGN §3); it comes back with
+// a restart, or where a file could not be read, by reopen.
 func (p *Partition) goOffline(cause error) {
 	if p.offline != nil || p.deleted {
 		return
 	}
 	p.offline = wire.Errorf(wire.ErrKafkaStorageError, "%s is offline: %v", p.tp, cause)
+	p.down.Store(true)
 	p.publish()
 	p.unfollow()
 	var broken *assert.Error

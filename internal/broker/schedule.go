@@ -39,8 +39,9 @@ const vaultPurgeEvery types.Millis = 60_000
 const prepareEvery types.Millis = 1000
 
 // prepareAgain tries the partitions again that are led here and could not be
-// made ready to answer, as on a disk that was full.
+// made ready to answer, as on a disk that was full, and minds those that are offline.
 func (b *Broker) prepareAgain() {
+	b.mindOffline()
 	for p := range b.Partitions() {
 		if !p.isUnprepared() {
 			continue

@@ -1,0 +1,119 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"tidemark/internal/core/control"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/vfs"
+)
+
+// What follows when a partition can't be used here: another replica in sync leads it
+// (DESIGN §3), and where it was a file that could not be read, it is opened again later (ADR 0018).
+
+// How long a partition waits that could not be opened, in milliseconds: twice as long each time.
+const (
+	reopenFirst types.Millis = 1_000
+	reopenMost  types.Millis = 300_000
+)
+
+// unread is a partition whose files could not be read. The disk takes writes.
+type unread struct {
+	show func() // what the image said last
+	at   types.Millis
+	wait types.Millis
+}
+
+// diskProbeFile is written to learn whether a disk still takes writes.
+const diskProbeFile = "disk-probe"
+
+// probe asks the disk, after a file on it could not be read, whether it still takes a
+// small file: a bad file is one partition's trouble, a disk that can't be written is
+// that of all of them, and goes offline. A full disk says nothing.
+func (d *logDir) probe(cause error) {
+	name := filepath.Join(d.path, diskProbeFile)
+	err := vfs.WriteAtomic(d.fs, name, []byte(d.id+"\n"))
+	if err == nil {
+		err = d.fs.Remove(name)
+	}
+	if vfs.IsDiskFault(err) {
+		d.fail(fmt.Errorf("%w: a file can't be read, nor is one written: %w: %w", log.ErrOffline, cause, err))
+	}
+}
+
+// couldNotOpen follows an error of opening, behind goOffline: is it the disk, and when is the
+// partition to be tried again? What is damaged by its content is for the operator to mend.
+func (p *Partition) couldNotOpen(err error) {
+	before := p.unread
+	p.unread = nil
+	var file *fs.PathError
+	if !errors.As(err, &file) || p.dir.failure() != nil {
+		return
+	}
+	if vfs.IsDiskFault(err) {
+		if p.dir.probe(err); p.dir.failure() != nil {
+			return
+		}
+	}
+	wait := reopenFirst
+	if before != nil {
+		wait = min(2*before.wait, reopenMost)
+	}
+	p.unread = &unread{at: p.env.ticks() + wait, wait: wait}
+	p.env.logger.Warn("partition will be opened again later; to have it copied anew from the other replicas, stop the node and move its folder away",
+		"partition", p.tp.String(), "inMs", int64(wait), "file", file.Path)
+}
+
+// reopen tries a partition again whose files could not be read. It runs on the shard.
+func (p *Partition) reopen() {
+	u := p.unread
+	if u == nil || u.show == nil || p.offline == nil || p.deleted || p.dir.failure() != nil || p.env.ticks() < u.at {
+		return
+	}
+	p.offline = nil
+	u.show()
+	if p.log != nil {
+		p.down.Store(false)
+		p.env.logger.Info("partition could be opened again", "partition", p.tp.String())
+	}
+}
+
+// mindOffline looks after the partitions that are offline here.
+func (b *Broker) mindOffline() {
+	for p := range b.Partitions() {
+		if p.down.Load() {
+			b.handOver(p)
+			b.tell(p, p.reopen)
+		}
+	}
+}
+
+// handOver has another replica that is in sync lead a partition which this node leads and
+// can't use. Where there is none clients are told KAFKA_STORAGE_ERROR.
+func (b *Broker) handOver(p *Partition) {
+	image, me := b.Image(), b.me()
+	rec, _ := image.Partition(p.id, p.tp.Partition)
+	if rec == nil || rec.Leader != me.ID {
+		return
+	}
+	for _, m := range rec.ISR {
+		if m.ID == me.ID {
+			continue
+		}
+		e, ok, err := control.Elect(image, p.id, p.tp.Partition, m.ID, false, me)
+		if err == nil && ok {
+			_, err = b.Commit(b.chores.ctx, e.Plan)
+		}
+		switch {
+		case err != nil && b.chores.ctx.Err() == nil:
+			b.logger.Warn("leadership of an offline partition can't be handed over yet", "partition", p.tp.String(), "to", m.ID, "err", err)
+		case err == nil && ok:
+			b.logger.Warn("leadership of an offline partition is handed over", "partition", p.tp.String(), "to", m.ID)
+			return
+		}
+	}
+}
