@@ -53,14 +53,10 @@ type forkSet struct {
 
 // waitingFork is one of them.
 type waitingFork struct {
-	tp types.TopicPartition // its name in a topic to come; empty for one found at the start
-	// by asked for it in the registration epoch, and alone can make its topic.
-	by    types.BrokerID
-	epoch types.BrokerEpoch
-	run   string // of the drill
-	made  bool
-	// dropped: it is to go as soon as it is made.
-	dropped bool
+	tp  types.TopicPartition // its name in a topic to come; empty for one found at the start
+	run meta.DrillMark       // whose it is
+	// made: it is complete. While it isn't, whoever makes it removes it.
+	made bool
 }
 
 func (s *forkSet) put(id meta.PartitionID, w waitingFork) {
@@ -88,47 +84,24 @@ func (s *forkSet) take(id meta.PartitionID) (waitingFork, bool) {
 	return w, ok
 }
 
-// finish notes that a fork is made; false if it is to go again.
-func (s *forkSet) finish(id meta.PartitionID) bool {
+// finish notes that a fork is made.
+func (s *forkSet) finish(id meta.PartitionID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, ok := s.waiting[id]
-	if !ok || w.dropped {
-		return false
-	}
-	w.made = true
-	s.waiting[id] = w
-	return true
-}
-
-// drop lists the made forks of a broker's drills but the one given, and has those
-// that are being made go afterwards.
-func (s *forkSet) drop(by types.BrokerID, except string) []meta.PartitionID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []meta.PartitionID
-	for id, w := range s.waiting {
-		if w.by != by || w.tp.Topic == "" || w.run == except {
-			continue
-		}
-		if w.made {
-			list = append(list, id)
-		}
-		w.dropped = true
+	if w, ok := s.waiting[id]; ok {
+		w.made = true
 		s.waiting[id] = w
 	}
-	return list
 }
 
-// ended lists the forks that are made and whose topics can't come any more.
-func (s *forkSet) ended(image *meta.Image) []meta.PartitionID {
+// ended lists the forks that are made and will be no partition's: their drill isn't
+// being made any more, and wants says that none of its topics is theirs.
+func (s *forkSet) ended(image *meta.Image, wants func(meta.PartitionID) bool) []meta.PartitionID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []meta.PartitionID
 	for id, w := range s.waiting {
-		epoch, registered := image.BrokerEpoch(w.by)
-		_, named := image.TopicEntry(id.Topic)
-		if w.made && !named && !(registered && epoch == w.epoch) {
+		if w.made && image.DrillState(&w.run) != meta.DrillMaking && !wants(id) {
 			list = append(list, id)
 		}
 	}
@@ -141,6 +114,13 @@ func (n mirrorNode) Fork(ctx context.Context, r mirror.ForkRequest) (mirror.Fork
 	if !ok {
 		return mirror.ForkSize{}, errors.New("this broker doesn't hold the partition")
 	}
+	// An image that doesn't know the drill yet can't tell it from one that is over.
+	if err := n.view.await(ctx, r.Begun); err != nil {
+		return mirror.ForkSize{}, err
+	}
+	if n.Image().DrillState(&r.Run) != meta.DrillMaking {
+		return mirror.ForkSize{}, fmt.Errorf("drill %s was given up", r.Run.Name)
+	}
 	if _, taken := n.Image().NameEntry(r.Name.Topic); taken {
 		return mirror.ForkSize{}, fmt.Errorf("topic %s exists", r.Name.Topic)
 	}
@@ -148,13 +128,15 @@ func (n mirrorNode) Fork(ctx context.Context, r mirror.ForkRequest) (mirror.Fork
 	if err := n.passed(ctx, p, r.Name); err != nil {
 		return mirror.ForkSize{}, err
 	}
-	p.dir.forks.put(r.As, waitingFork{tp: r.Name, by: r.By, epoch: r.ByEpoch, run: r.Run})
+	p.dir.forks.put(r.As, waitingFork{tp: r.Name, run: r.Run})
 	size, err := p.fork(ctx, r)
-	if err == nil && !p.dir.forks.finish(r.As) {
-		err = errors.New("the drill was given up meanwhile")
-	}
-	if epoch, ok := n.Image().BrokerEpoch(r.By); err == nil && (!ok || epoch != r.ByEpoch) {
-		err = fmt.Errorf("broker %d, which asked for the fork, is not registered any more", r.By)
+	if err == nil {
+		// In this order: either the image tells now that the drill is over, or whoever
+		// shows a later one finds a fork that is made.
+		p.dir.forks.finish(r.As)
+		if n.Image().DrillState(&r.Run) != meta.DrillMaking {
+			err = fmt.Errorf("drill %s was given up meanwhile", r.Run.Name)
+		}
 	}
 	if err != nil {
 		n.dropFork(p.dir, r.As)
@@ -189,17 +171,6 @@ func (n mirrorNode) ForksMade() error {
 	return nil
 }
 
-// DropForks implements mirror.Node: what a broker's drills left without topics goes.
-func (n mirrorNode) DropForks(by types.BrokerID, except string) {
-	for _, d := range n.dirs {
-		for _, id := range d.forks.drop(by, except) {
-			if _, named := n.Image().TopicEntry(id.Topic); !named {
-				n.dropFork(d, id)
-			}
-		}
-	}
-}
-
 // dropFork removes a fork that waits for its topic.
 func (b *Broker) dropFork(d *logDir, id meta.PartitionID) {
 	w, ok := d.forks.take(id)
@@ -212,10 +183,14 @@ func (b *Broker) dropFork(d *logDir, id meta.PartitionID) {
 	b.chores.removeLater(d, filepath.Join(d.path, forkFolder(id)), 0)
 }
 
-// dropEndedForks removes the forks of drills whose broker is gone.
+// dropEndedForks removes the forks of drills that came to nothing.
 func (b *Broker) dropEndedForks(image *meta.Image) {
+	wants := func(id meta.PartitionID) bool {
+		rec, _ := image.Partition(id.Topic, id.Number)
+		return b.isReplica(rec)
+	}
 	for _, d := range b.dirs {
-		for _, id := range d.forks.ended(image) {
+		for _, id := range d.forks.ended(image, wants) {
 			b.logger.Warn("fork of a drill that came to nothing is removed", "folder", filepath.Join(d.path, forkFolder(id)))
 			b.dropFork(d, id)
 		}

@@ -15,15 +15,53 @@ import (
 	"tidemark/internal/vfs"
 )
 
+// beginDrill writes the record of a drill d that is being made.
+func beginDrill(t *testing.T, b *Broker, run string) *meta.Drill {
+	t.Helper()
+	if e, ok := b.Image().Drill("d"); ok {
+		if e.Record.Run == run {
+			return e
+		}
+		endDrill(t, b)
+	}
+	plan, err := control.BeginDrill(b.Image(), meta.DrillRecord{Name: "d", Run: run, Mirror: "m"}, b.me())
+	if err == nil {
+		err = b.commitAll(testContext(t), []meta.Plan{plan})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := b.Image().Drill("d")
+	return e
+}
+
+// endDrill drops the drill d and waits until the controller has deleted it.
+func endDrill(t *testing.T, b *Broker) {
+	t.Helper()
+	e, ok := b.Image().Drill("d")
+	if !ok {
+		t.Fatal("there is no drill to drop")
+	}
+	plan, _, err := control.DropDrill(b.Image(), e, b.me())
+	if err == nil {
+		err = b.commitAll(testContext(t), []meta.Plan{plan})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the drill is deleted", func() bool { _, there := b.Image().DrillEntry("d"); return !there })
+}
+
 // forkRequest asks for a fork of all that topic a's partition holds.
 func forkRequest(t *testing.T, b *Broker, run string) mirror.ForkRequest {
 	t.Helper()
+	d := beginDrill(t, b, run)
 	p := mustPartition(t, b, "a", 0)
 	v, _ := p.View()
 	last, _ := v.History.EpochForOffset(v.LogEnd - 1)
 	return mirror.ForkRequest{
 		Of: meta.PartitionID{Topic: p.id}, As: meta.PartitionID{Topic: ids.Source(ids.System).FreshTopic()}, Name: types.TopicPartition{Topic: "drill.d.a"},
-		To: v.LogEnd, LeaderEpoch: 0, LastEpoch: last, Epoch: 65536, TimelineID: "fork", By: b.NodeID(), ByEpoch: b.me().Epoch, Run: run,
+		To: v.LogEnd, LeaderEpoch: 0, LastEpoch: last, Epoch: 65536, TimelineID: "fork", Run: d.Record.Mark(), Begun: d.ModRevision,
 	}
 }
 
@@ -31,15 +69,26 @@ func forkRequest(t *testing.T, b *Broker, run string) mirror.ForkRequest {
 func makeForkTopic(t *testing.T, b *Broker, r mirror.ForkRequest) {
 	t.Helper()
 	rec := meta.PartitionRecord{
-		Replicas: []types.BrokerID{b.NodeID()}, ISR: []meta.ISRMember{{ID: b.NodeID(), BrokerEpoch: r.ByEpoch}}, Leader: b.NodeID(), LeaderBrokerEpoch: r.ByEpoch,
+		Replicas: []types.BrokerID{b.NodeID()}, ISR: []meta.ISRMember{{ID: b.NodeID(), BrokerEpoch: b.me().Epoch}}, Leader: b.NodeID(), LeaderBrokerEpoch: b.me().Epoch,
 		LeaderEpoch: r.Epoch, MinISR: 1, Timelines: timeline.FreshRoot(r.TimelineID), Writable: true,
 		Promotions: []meta.PromotionRecord{{StartID: "drill/d/1", PromotedEpoch: r.Epoch, LogEnd: r.To}},
 	}
-	plans, err := control.CreateForks(b.Image(), []control.ForkedTopic{{Name: r.Name.Topic, ID: r.As.Topic, Partitions: []meta.PartitionRecord{rec}}}, b.me(), b.limits())
+	topics := []control.ForkedTopic{{Name: r.Name.Topic, ID: r.As.Topic, Partitions: []meta.PartitionRecord{rec}}}
+	plans, err := control.WriteForks(b.Image(), r.Run, topics, b.me(), b.limits())
+	if err == nil {
+		err = b.commitAll(testContext(t), plans)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.commitAll(testContext(t), plans); err != nil {
+	if _, ok := b.PartitionByName(r.Name.Topic, 0); ok {
+		t.Error("the fork is a partition before its drill is ready")
+	}
+	show, err := control.FinishDrill(b.Image(), r.Run, topics, b.me(), b.limits())
+	if err == nil {
+		err = b.commitAll(testContext(t), []meta.Plan{show})
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,8 +162,7 @@ func TestAForkBecomesAPartition(t *testing.T) {
 	}
 }
 
-// TestForksThatComeToNothing are removed: by the drill that gives up, at the next start,
-// and once the broker that asked for them is gone.
+// TestForksThatComeToNothing are removed: with their drill's record, and at the next start.
 func TestForksThatComeToNothing(t *testing.T) {
 	w, b := startForked(t)
 	n := mirrorNode{b}
@@ -133,20 +181,17 @@ func TestForksThatComeToNothing(t *testing.T) {
 			t.Errorf("%s: the checkpoint files still have %+v", what, m)
 		}
 	}
-	f("given up", func() { n.DropForks(b.NodeID(), "") })
-	f("the next drill", func() {
-		n.DropForks(b.NodeID(), "the next drill") // its own
-		n.DropForks(9, "")                        // another broker's
+	f("given up", func() { endDrill(t, b) })
+	f("other drills end", func() {
+		b.dropEndedForks(b.Image())
 		if left := forksOnDisk(t, w.fs); len(left) != 1 {
-			t.Error("a fork of another run was removed:", left)
+			t.Error("the fork of a drill that is being made was removed:", left)
 		}
-		n.DropForks(b.NodeID(), "a later one")
+		endDrill(t, b)
 	})
-	f("its broker is gone", func() { b.dropEndedForks(meta.Empty(b.ClusterID())) })
-
-	r := forkRequest(t, b, "a lapsed registration")
-	r.ByEpoch--
-	if _, err := n.Fork(testContext(t), r); err == nil || !strings.Contains(err.Error(), "not registered any more") {
+	late := forkRequest(t, b, "late")
+	endDrill(t, b)
+	if _, err := n.Fork(testContext(t), late); err == nil || !strings.Contains(err.Error(), "was given up") {
 		t.Error(err)
 	}
 	if _, err := n.Fork(testContext(t), forkRequest(t, b, "a crash")); err != nil {

@@ -76,7 +76,7 @@ func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 	if len(d.BrokerConfigs) > 0 {
 		b.showBrokerConfigs(image)
 	}
-	if len(d.Brokers) > 0 {
+	if len(d.Drills) > 0 {
 		b.dropEndedForks(image)
 	}
 	if d.Features {

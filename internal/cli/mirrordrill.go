@@ -12,7 +12,7 @@ import (
 type mirrorDrillCmd struct {
 	Make   mirrorDrillRunCmd    `cmd:"" name:"run" default:"withargs" help:"Make a writable, throw-away fork of mirrored topics and groups, and tell what a failover now would take at most, and lack. The mirror isn't touched."`
 	List   mirrorDrillListCmd   `cmd:"" help:"List the forks that drills made."`
-	Delete mirrorDrillDeleteCmd `cmd:"" help:"Delete a drill's topics, and with them its groups' offsets."`
+	Delete mirrorDrillDeleteCmd `cmd:"" help:"Delete a drill's topics, and with them its groups' offsets; give up one that is being made."`
 }
 
 type mirrorDrillRunCmd struct {
@@ -113,9 +113,9 @@ func (c *mirrorDrillListCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	return c.print(s.Out, list, func() table {
-		out := table{columns: []string{"DRILL", "MIRROR", "MADE-AT", "TOPICS", "PARTITIONS", "TOPIC-NAMES"}, wideFrom: 5}
+		out := table{columns: []string{"DRILL", "MIRROR", "STATE", "BEGUN-AT", "TOPICS", "PARTITIONS", "TOPIC-NAMES"}, wideFrom: 6}
 		for _, d := range list {
-			out.rows = append(out.rows, []string{d.Drill, d.Mirror, millisText(int64(d.At)), fmt.Sprint(len(d.Topics)), fmt.Sprint(d.Partitions), strings.Join(d.Topics, " ")})
+			out.rows = append(out.rows, []string{d.Drill, d.Mirror, d.State, millisText(int64(d.At)), fmt.Sprint(len(d.Topics)), fmt.Sprint(d.Partitions), strings.Join(d.Topics, " ")})
 		}
 		return out
 	})

@@ -140,7 +140,7 @@ func TestDrill(t *testing.T) {
 // checkDrill checks what every drill that was made says of itself.
 func checkDrill(t testing.TB, r mirror.DrillReport, partitions int) {
 	t.Helper()
-	if len(r.Partitions) != partitions || r.FailoverMs <= 0 || len(r.Steps) != 8 || len(r.Message) < 2 {
+	if len(r.Partitions) != partitions || r.FailoverMs <= 0 || len(r.Steps) != 9 || len(r.Message) < 2 {
 		t.Errorf("drill: %+v", r)
 	}
 	var sum float64

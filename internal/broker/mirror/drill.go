@@ -10,29 +10,26 @@ import (
 	"strings"
 	"time"
 
-	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
-	"tidemark/internal/metastore"
 )
 
-// drill is one run of a drill, on the node that was asked. It makes nothing visible
-// before the one transaction that makes all of it (control.CreateForks): a crash before
-// leaves folders that their nodes remove, a crash after leaves a fork that can be deleted.
+// drill is one run of a drill, on the node that was asked. Its record is begun first
+// and shows its topics last (drillrecord.go): whatever ends it in between, folders and
+// topics go with the record.
 type drill struct {
 	m      *Mirrors
 	mirror string
 	req    DrillRequest
 	groups *regexp.Regexp
-	run    string // fresh
+	run    meta.DrillMark
+	begun  meta.Revision // of its record
 	topics []*drilledTopic
 	list   []*drilled // all partitions of all topics
 	report DrillReport
-	// unknown: the transaction may have happened or not.
-	unknown bool
 }
 
 type drilledTopic struct {
@@ -65,6 +62,12 @@ func (m *Mirrors) Drill(ctx context.Context, name string, r DrillRequest) (Drill
 		return DrillReport{}, errDrillRuns
 	}
 	defer m.drilling.Unlock()
+	if err := core.ValidDrillName(r.Drill); err != nil {
+		return DrillReport{}, fmt.Errorf("%w: %w", ErrSpec, err)
+	}
+	if err := m.freeDrillName(ctx, r.Drill, r.DryRun); err != nil {
+		return DrillReport{}, err
+	}
 	d, err := m.planDrill(name, r)
 	if err != nil {
 		return DrillReport{}, err
@@ -73,11 +76,13 @@ func (m *Mirrors) Drill(ctx context.Context, name string, r DrillRequest) (Drill
 		return d.tryOut(ctx)
 	}
 	if err := d.make(ctx); err != nil {
-		if d.unknown {
-			return d.report, fmt.Errorf("drill %s of mirror %s: whether it was made is not known: %w", r.Drill, name, err)
+		made, known := d.giveUp(ctx)
+		switch {
+		case !known:
+			return d.report, fmt.Errorf("drill %s of mirror %s: whether it was made is not known: %w; `mirror drill list` tells once the metadata can be read, and `mirror drill delete %s` takes it back", r.Drill, name, err, r.Drill)
+		case !made:
+			return d.report, fmt.Errorf("drill %s of mirror %s: %w; nothing of it was made", r.Drill, name, err)
 		}
-		d.giveUp(context.WithoutCancel(ctx))
-		return d.report, fmt.Errorf("drill %s of mirror %s: %w; nothing of it was made", r.Drill, name, err)
 	}
 	d.use(ctx)
 	d.tell()
@@ -94,20 +99,17 @@ func (m *Mirrors) planDrill(name string, r DrillRequest) (*drill, error) {
 	case e.Record.Want != meta.WantRunning:
 		return nil, fmt.Errorf("mirror %s is %s: %w; only of a running mirror there is a drill", name, e.Record.Want, ErrState)
 	}
-	if err := core.ValidDrillName(r.Drill); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSpec, err)
-	}
 	chosen, err := newFilter(&meta.MirrorRecord{Topics: r.Topics, Groups: r.Groups})
 	if err != nil {
 		return nil, err
 	}
 	prefix := core.ForkPrefix(r.Drill)
-	d := &drill{m: m, mirror: name, req: r, groups: chosen.groups, run: m.o.IDs.Fresh()}
+	d := &drill{m: m, mirror: name, req: r, groups: chosen.groups, run: meta.DrillMark{Name: r.Drill, Run: m.o.IDs.Fresh()}}
 	d.report = DrillReport{Mirror: name, Drill: r.Drill, Prefix: prefix, At: m.o.Node.Now(), DryRun: r.DryRun, FailoverMs: -1,
 		Steps: []DrillStep{}, Partitions: []DrillPartition{}, Groups: []DrillGroup{}, Message: []string{}}
 	for t := range image.TopicsByName() {
 		if strings.HasPrefix(t.Record.Name, prefix) {
-			return nil, fmt.Errorf("drill %s: topic %s exists: %w; delete that drill first (mirror drill delete %s), or choose another name", r.Drill, t.Record.Name, ErrExists, r.Drill)
+			return nil, fmt.Errorf("drill %s: topic %s exists: %w; delete that topic or drill first (mirror drill delete %s), or choose another name", r.Drill, t.Record.Name, ErrExists, r.Drill)
 		}
 		if !isMirrored(image, name, t.Record.Name) || !chosen.topic(t.Record.Name) {
 			continue
@@ -161,13 +163,14 @@ func (d *drill) tryOut(ctx context.Context) (DrillReport, error) {
 	return d.report, nil
 }
 
-// make makes the fork, up to the transaction that makes its topics.
+// make makes the fork, up to the transaction that shows its topics.
 func (d *drill) make(ctx context.Context) error {
 	for _, s := range []struct {
 		name     string
 		failover bool
 		do       func(context.Context) error
 	}{
+		{"reserve the name", false, d.begin},
 		{"stop fetching and compute the promotions", true, d.rehearse},
 		{"begin segments", false, d.roll},
 		{"agree on where the fork ends", false, d.findPoints},
@@ -177,9 +180,15 @@ func (d *drill) make(ctx context.Context) error {
 		if err := d.timed(ctx, s.name, s.failover, s.do); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
+		if state := d.m.o.Node.Image().DrillState(&d.run); state == meta.DrillDropping || state == "" {
+			return errDrillDropped
+		}
 	}
 	return nil
 }
+
+// errDrillDropped ends the making of a drill whose record was taken away.
+var errDrillDropped = fmt.Errorf("it was given up meanwhile (mirror drill delete): %w", ErrState)
 
 // use has the fork serve, gives it its groups and proves it. What fails here is told
 // in the report: the fork is there.
@@ -215,32 +224,47 @@ func (d *drill) timed(ctx context.Context, name string, failover bool, do func(c
 	return err
 }
 
+// askedMax bounds the partitions of one request between brokers: at half a kilobyte
+// each, it and its answer stay far below what a request may have (32 MiB).
+const askedMax = 5000
+
 // ask has every broker do its part of a step and gives each answer to take. A step
 // that needs every partition's leader names those that have not answered.
 func (d *drill) ask(ctx context.Context, what string, take func(*drilled, *drillAnswer)) error {
-	p := part{Mirror: d.mirror, Drill: &drillPart{Run: d.run}}
-	for _, one := range d.list {
-		p.Drill.Partitions = append(p.Drill.Partitions, one.ask())
-	}
-	list, err := d.m.everywhere(ctx, what, p, drillPatience)
 	at := make(map[types.TopicPartition]*drilled, len(d.list))
 	for _, one := range d.list {
 		at[one.tp] = one
 	}
 	var faults []string
-	for _, o := range list {
-		switch one := at[o.TopicPartition]; {
-		case one == nil:
-		case o.Reason != "":
-			faults = append(faults, o.sentence())
-		default:
-			take(one, o.Drill)
+	var errs []error
+	for some := range slices.Chunk(d.list, askedMax) {
+		p := d.part()
+		for _, one := range some {
+			p.Drill.Partitions = append(p.Drill.Partitions, one.ask())
+		}
+		list, err := d.m.everywhere(ctx, what, p, drillPatience)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, o := range list {
+			switch one := at[o.TopicPartition]; {
+			case one == nil:
+			case o.Reason != "":
+				faults = append(faults, o.sentence())
+			default:
+				take(one, o.Drill)
+			}
 		}
 	}
 	if len(faults) > 0 {
-		err = errors.Join(err, errors.New(strings.Join(faults[:min(len(faults), 5)], "; ")))
+		errs = append(errs, errors.New(strings.Join(faults[:min(len(faults), 5)], "; ")))
 	}
-	return err
+	return errors.Join(errs...)
+}
+
+// part is what a broker is asked, but for the partitions that it is about.
+func (d *drill) part() part {
+	return part{Mirror: d.mirror, Drill: &drillPart{Name: d.run.Name, Run: d.run.Run, Begun: d.begun}}
 }
 
 // rehearse computes every partition's promotion where it is led, as a failover does,
@@ -305,84 +329,9 @@ func (d *drill) fork(ctx context.Context) error {
 	return nil
 }
 
-// commit makes the fork's topics, in one transaction.
-func (d *drill) commit(ctx context.Context) error {
-	image, now := d.m.o.Node.Image(), d.m.o.Node.Now()
-	topics := make([]control.ForkedTopic, len(d.topics))
-	for i, t := range d.topics {
-		topics[i] = control.ForkedTopic{Name: t.name, ID: t.id, Configs: t.configs}
-		for _, p := range t.partitions {
-			rec, _ := image.Partition(p.of.Topic, p.of.Number)
-			if rec == nil {
-				return fmt.Errorf("%s was deleted meanwhile", p.tp)
-			}
-			topics[i].Partitions = append(topics[i].Partitions, core.Fork(rec, core.ForkRequest{
-				Drill: d.req.Drill, ID: d.run, TimelineID: p.timeline, At: p.point.To, Made: p.made, InSync: p.inSync, Now: now,
-			}))
-		}
-	}
-	plans, err := control.CreateForks(image, topics, d.m.o.Node.Me(), d.m.o.Node.Limits())
-	if err != nil {
-		return err
-	}
-	for _, plan := range plans {
-		if err := d.carryOut(ctx, plan); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// carryOut commits one plan. While its outcome is not known nothing is given up (R8):
-// a replica that is in sync by the record must have its fork.
-func (d *drill) carryOut(ctx context.Context, plan meta.Plan) error {
-	_, err := d.m.o.Node.Commit(ctx, plan)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, metastore.ErrRefused):
-		return fmt.Errorf("%w; a topic of such a name was made meanwhile, or a broker was registered anew: try again", err)
-	case !errors.Is(err, metastore.ErrUnknownOutcome):
-		return err
-	}
-	d.unknown = true
-	for until := clock.Now(ctx).Add(servingPatience); clock.Now(ctx).Before(until); {
-		if d.isThere() {
-			d.unknown = false
-			return nil
-		}
-		if !pause(context.WithoutCancel(ctx), 100*time.Millisecond) {
-			break
-		}
-	}
-	return fmt.Errorf("%w; the folders that were made stay until this node's next start, or until its next drill", err)
-}
-
-// isThere reports whether the fork's topics are in the image.
-func (d *drill) isThere() bool {
-	_, ok := d.m.o.Node.Image().TopicEntry(d.topics[0].id)
-	return ok
-}
-
-// giveUp removes what a drill left that came to nothing. A broker that isn't reached
-// does it at its next start, with the next drill through this node, or when this node is gone.
-func (d *drill) giveUp(ctx context.Context) {
-	for n := 1; n <= giveUpTries; n++ {
-		_, err := d.m.everywhere(ctx, partDrillDrop, part{Mirror: d.mirror, Drill: &drillPart{}}, peerPatience)
-		if err == nil {
-			return
-		}
-		d.m.log.Warn("folders of a drill that came to nothing stay for now", "mirror", d.mirror, "drill", d.req.Drill, "err", err)
-		if !pause(ctx, time.Duration(n)*100*time.Millisecond) {
-			return
-		}
-	}
-}
-
 const (
 	// drillPatience is how long one step of a drill may take on a broker.
 	drillPatience = 5 * time.Minute
-	giveUpTries   = 5
 	// provePatience bounds the wait for one record's acknowledgement.
 	provePatience = 30 * time.Second
 )
@@ -403,57 +352,6 @@ func (d *drill) prove(ctx context.Context) error {
 		if !p.shown.Proved && p.shown.Fault == "" {
 			p.shown.Fault = "nobody leads it at the moment"
 		}
-	}
-	return err
-}
-
-// copyGroups gives the fork's groups what the mirror's have committed here, at the
-// most up to the fork's ends.
-func (d *drill) copyGroups(ctx context.Context) error {
-	at := make(map[types.TopicPartition]*drilled, len(d.list))
-	p := part{Mirror: d.mirror}
-	for _, one := range d.list {
-		at[one.tp] = one
-		p.Cuts = append(p.Cuts, coordinator.Cut{TopicPartition: one.tp, Offset: types.NoOffset}) // above it is everything
-	}
-	committed, err := d.m.everywhere(ctx, partPast, p, peerPatience)
-	if err != nil {
-		return err
-	}
-	groups := map[string]*DrillGroup{}
-	offsets := map[string][]drillOffset{}
-	for _, o := range committed {
-		one := at[o.TopicPartition]
-		if one == nil || o.Past == nil || !d.groups.MatchString(o.Past.Group) {
-			continue
-		}
-		name := d.report.Prefix + o.Past.Group
-		if groups[name] == nil {
-			groups[name] = &DrillGroup{Group: name, Of: o.Past.Group}
-		}
-		if o.Past.Offset > one.point.To {
-			groups[name].Clamped++
-		}
-		groups[name].Offsets++
-		offsets[name] = append(offsets[name], drillOffset{TopicPartition: one.name, Offset: min(o.Past.Offset, one.point.To)})
-	}
-	if len(groups) == 0 {
-		return nil
-	}
-	list, err := d.m.everywhere(ctx, partDrillOffsets, part{Mirror: d.mirror, Drill: &drillPart{Run: d.run, Offsets: offsets}}, peerPatience)
-	written := map[string]string{}
-	for _, o := range list {
-		if o.Drill != nil {
-			written[o.Drill.Group] = o.Drill.Fault
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		fault, ok := written[name]
-		if !ok {
-			fault = "no broker coordinates it at the moment"
-		}
-		groups[name].Fault = fault
-		d.report.Groups = append(d.report.Groups, *groups[name])
 	}
 	return err
 }

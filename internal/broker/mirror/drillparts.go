@@ -27,7 +27,6 @@ const (
 	partDrillServe     = drillParts + "serve"
 	partDrillOffsets   = drillParts + "offsets"
 	partDrillProve     = drillParts + "prove"
-	partDrillDrop      = drillParts + "drop"
 	drillProofKey      = "tidemark-drill"
 	drillPointPatience = 5 * time.Second
 
@@ -36,8 +35,11 @@ const (
 
 // drillPart is what a drill asks of a broker.
 type drillPart struct {
-	Run        string     `json:"run"`
-	Partitions []drillAsk `json:"partitions,omitempty"`
+	// Run is that of drill Name, begun at the revision Begun; all empty for a dry run.
+	Name       string        `json:"name,omitempty"`
+	Run        string        `json:"run"`
+	Begun      meta.Revision `json:"begun,omitempty"`
+	Partitions []drillAsk    `json:"partitions,omitempty"`
 	// Offsets are to be written for groups by name.
 	Offsets map[string][]drillOffset `json:"offsets,omitempty"`
 }
@@ -110,14 +112,12 @@ func (m *Mirrors) drillHere(ctx context.Context, what string, p part) ([]outcome
 	case partDrillRehearse:
 		return m.eachDrilled(ctx, p, m.leads, m.rehearseOne)
 	case partDrillRoll:
-		// What an earlier drill of that broker left that came to nothing goes.
-		m.o.Node.DropForks(p.Broker, p.Drill.Run)
 		return m.eachDrilled(ctx, p, m.inSync, m.rollOne)
 	case partDrillPoint:
 		return m.eachDrilled(ctx, p, m.leads, m.pointOne)
 	case partDrillFork:
 		list, err := m.eachDrilled(ctx, p, m.inSync, func(ctx context.Context, part Partition, a drillAsk) (drillAnswer, error) {
-			return m.forkOne(ctx, p, a)
+			return m.forkOne(ctx, p.Drill, a)
 		})
 		if err == nil {
 			err = m.o.Node.ForksMade()
@@ -131,9 +131,6 @@ func (m *Mirrors) drillHere(ctx context.Context, what string, p part) ([]outcome
 		return m.eachDrilled(ctx, p, m.leadsFork, m.proveOne)
 	case partDrillOffsets:
 		return m.offsetsHere(ctx, p), nil
-	case partDrillDrop:
-		m.o.Node.DropForks(p.Broker, "")
-		return nil, nil
 	}
 	return nil, fmt.Errorf("this broker knows no part %q: it runs another version", what)
 }
@@ -268,11 +265,11 @@ func (m *Mirrors) pointOne(ctx context.Context, part Partition, a drillAsk) (dri
 }
 
 // forkOne makes this replica's fork.
-func (m *Mirrors) forkOne(ctx context.Context, p part, a drillAsk) (drillAnswer, error) {
+func (m *Mirrors) forkOne(ctx context.Context, d *drillPart, a drillAsk) (drillAnswer, error) {
 	size, err := m.o.Node.Fork(ctx, ForkRequest{
 		Of: a.id(), As: a.fork(), Name: types.TopicPartition{Topic: a.Name, Partition: a.Of.Partition},
 		To: a.Point.To, Start: a.Point.Start, LeaderEpoch: a.Point.LeaderEpoch, LastEpoch: a.Point.LastEpoch,
-		Epoch: a.Epoch, TimelineID: a.Timeline, By: p.Broker, ByEpoch: p.Epoch, Run: p.Drill.Run,
+		Epoch: a.Epoch, TimelineID: a.Timeline, Run: meta.DrillMark{Name: d.Name, Run: d.Run}, Begun: d.Begun,
 	})
 	return drillAnswer{Linked: size.Linked, Copied: size.Copied}, err
 }

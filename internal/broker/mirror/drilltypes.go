@@ -9,16 +9,13 @@ import (
 )
 
 // Forks is what a node does for drills: folders that hold a mirror's records by hard
-// links, and are no partition of anything until their topics are made.
+// links, and are no partition of anything until their topics are there. They go with their drill.
 type Forks interface {
 	// Fork makes one. It is refused if this replica was not in sync in the leader
 	// epoch in which the request's facts were taken.
 	Fork(ctx context.Context, r ForkRequest) (ForkSize, error)
 	// ForksMade makes durable that the forks made so far are there.
 	ForksMade() error
-	// DropForks removes what drills of a broker left that came to nothing, but for
-	// one run; "" excepts none.
-	DropForks(by types.BrokerID, except string)
 	// Prove writes one record with acks=all to a partition led here, and reads it back.
 	Prove(ctx context.Context, id meta.PartitionID, key, value []byte, patience time.Duration) error
 }
@@ -37,10 +34,9 @@ type ForkRequest struct {
 	// Epoch is the leader epoch that the fork begins in, TimelineID names its history.
 	Epoch      types.LeaderEpoch
 	TimelineID string
-	// By asked for it in its registration ByEpoch, for the drill's run Run.
-	By      types.BrokerID
-	ByEpoch types.BrokerEpoch
-	Run     string
+	// Run is the drill's, which was begun at the revision Begun.
+	Run   meta.DrillMark
+	Begun meta.Revision
 }
 
 // ForkSize is how many bytes of records a fork shares with its mirror, and how many it copied.
@@ -119,9 +115,11 @@ type DrillGroup struct {
 
 // Drill is a fork that is there.
 type Drill struct {
-	Drill      string       `json:"drill"`
-	Mirror     string       `json:"mirror"`
-	At         types.Millis `json:"at"`
-	Topics     []string     `json:"topics"`
-	Partitions int          `json:"partitions"`
+	Drill  string       `json:"drill"`
+	Mirror string       `json:"mirror"`
+	At     types.Millis `json:"at"`
+	// State is making, ready or dropping: clients see the topics of one that is ready alone.
+	State      string   `json:"state"`
+	Topics     []string `json:"topics"`
+	Partitions int      `json:"partitions"`
 }

@@ -12,9 +12,27 @@ import (
 
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
 )
+
+// forked is a topic whose partitions were forked by all given replicas, the first one leading.
+func forked(name string, id byte, partitions int, replicas ...control.Me) control.ForkedTopic {
+	t := control.ForkedTopic{Name: name, ID: types.TopicID{id}, Configs: map[string]string{"retention.ms": "7"}}
+	for range partitions {
+		rec := meta.PartitionRecord{
+			Leader: replicas[0].ID, LeaderBrokerEpoch: replicas[0].Epoch, LeaderEpoch: 65536, MinISR: 1, Writable: true,
+			Timelines: timeline.FreshRoot("fresh"), Promotions: []meta.PromotionRecord{{StartID: "drill/d/1", PromotedEpoch: 65536, LogEnd: 9}},
+		}
+		for _, r := range replicas {
+			rec.Replicas = append(rec.Replicas, r.ID)
+			rec.ISR = append(rec.ISR, meta.ISRMember{ID: r.ID, BrokerEpoch: r.Epoch})
+		}
+		t.Partitions = append(t.Partitions, rec)
+	}
+	return t
+}
 
 // raise finalizes the level from which there are drills.
 func (c *cluster) raise(level int16) {
