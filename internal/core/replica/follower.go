@@ -6,6 +6,13 @@ import (
 
 	"tidemark/internal/assert"
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
+)
+
+var (
+	probeRebase     = probe.New("replica: the leader's log start lies within its first batch")
+	probeFellShort  = probe.New("replica: an answer is taken up to a batch that can't be")
+	probeNotVouched = probe.New("replica: a log start that the leader doesn't vouch for")
 )
 
 // Session is one connection of a follower to one leader in one leader epoch.
@@ -279,6 +286,7 @@ func (f *Follower) acceptData(own *Log, r Reply) Verdict {
 	end := own.LogEnd
 	if n > 0 {
 		if base := r.Batches[0].Base; base < own.LogEnd {
+			probeRebase.Reached()
 			v.HasRebase, v.Rebase = true, base
 		}
 		end = r.Batches[n-1].Next
@@ -289,6 +297,9 @@ func (f *Follower) acceptData(own *Log, r Reply) Verdict {
 		if !known {
 			e, _ := own.LastEpoch()
 			return Verdict{Kind: VerdictVouch, Epoch: e}
+		}
+		if !vouch {
+			probeNotVouched.Reached()
 		}
 		v.Vouched = vouch
 	}
@@ -331,6 +342,7 @@ func (f *Follower) usable(own *Log, batches []Batch) (n int, why string) {
 		}
 		if why != "" {
 			if i > 0 {
+				probeFellShort.Reached()
 				why = ""
 			}
 			return i, why
