@@ -385,6 +385,11 @@ func (w *mirrors) mayFail(c *cluster, p *meta.Partition, far farCluster, reason 
 			w.k.probe("end: mirror stays FAILED, " + string(reason))
 			return ""
 		}
+	case core.SourceInconsistent:
+		if w.o.KIP1279 { // it was promoted anew: fail over here and back again (docs/adr/0016)
+			w.k.probe("end: mirror stays FAILED, " + string(reason))
+			return ""
+		}
 	case core.PlanRequired, core.AheadOfSource, core.UnrelatedLogs, core.OtherCluster, core.SourceIsMirror, core.MirrorLoop:
 		w.k.probe("end: mirror stays FAILED, " + string(reason)) // the operator's to decide
 		return ""

@@ -28,6 +28,8 @@ type arbiter struct {
 	issued map[string]time.Duration
 	// accepted is when an operator last accepted a gap of a mirror.
 	accepted map[string]time.Duration
+	// derived are the lists that entries with derived ids stand for (mirrorskip1279.go).
+	derived map[string]timeline.List
 	// begun is when a start of a mirror was first seen, by its id.
 	begun map[string]time.Duration
 	// plans are the previews that operators saw, by the partition's plan id.
@@ -59,7 +61,7 @@ type attempt struct {
 
 func newArbiter(w *mirrors) *arbiter {
 	return &arbiter{
-		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{}, accepted: map[string]time.Duration{},
+		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{}, accepted: map[string]time.Duration{}, derived: map[string]timeline.List{},
 		begun: map[string]time.Duration{}, plans: map[string]mirror.PartitionPlan{}, committed: map[string]time.Duration{},
 	}
 }
@@ -406,11 +408,11 @@ func (s *siteJudge) owned(m *machine, h *held, l *siteLog) {
 			return
 		}
 		l.checkpoint, l.applied = string(text), c.List
-	} else if n := len(l.seq); n == 0 || l.seq[n-1].survives(l.applied) {
+	} else if n := len(l.seq); n == 0 || s.a.isOf(l.seq[n-1], l.applied) {
 		return
 	}
 	for _, g := range l.seq {
-		if !g.survives(l.applied) && g.next > l.start {
+		if !s.a.isOf(g, l.applied) && g.next > l.start {
 			s.a.fail("Ownership", "%s %s: %s was written on timeline %s, the applied list %v names another (log: %v)", m.name, h.part.Name(), g, g.timeline, l.applied, tail(l.seq))
 			return
 		}
@@ -532,11 +534,11 @@ func (s *siteJudge) release(m *machine, h *held, l *siteLog, cut []*grain) {
 	}
 	s.shrunk = s.a.w.k.now
 	for _, g := range cut {
-		if g.site == s.c.number && s.promised[h.id][g] && s.consent[rec.Mirror.StartID] == "" && g.survives(rec.Timelines) && !s.sourceShrank(rec) {
+		if g.site == s.c.number && s.promised[h.id][g] && s.consent[rec.Mirror.StartID] == "" && s.a.survives(g, rec.Timelines) && !s.sourceShrank(rec) {
 			s.a.fail("Consent", "%s %s: %s was written here and is cut for start %s, which no operator's plan covers (R24)", m.name, h.part.Name(), g, rec.Mirror.StartID)
 			return
 		}
-		if g.site == s.c.number && s.promised[h.id][g] && len(rec.Mirror.Before) > 0 && g.next > rec.Mirror.EndBefore && g.survives(rec.Mirror.Before) {
+		if g.site == s.c.number && s.promised[h.id][g] && len(rec.Mirror.Before) > 0 && g.next > rec.Mirror.EndBefore && s.a.survives(g, rec.Mirror.Before) {
 			s.a.fail("Consent", "%s %s: %s was taken after the start's last look, at log end %d, and is cut (R25)", m.name, h.part.Name(), g, rec.Mirror.EndBefore)
 			return
 		}

@@ -153,18 +153,3 @@ func (g *grain) isCommitted(far farCluster) bool {
 	}
 	return g.node != nil && g.node.committed
 }
-
-// survives reports whether a list names the grain's timeline for its epoch, and
-// begins nothing else at or below it (R17, R19).
-func (g *grain) survives(l timeline.List) bool {
-	owner := -1
-	for i, e := range l {
-		if e.FirstEpoch <= g.epoch {
-			owner = i
-		}
-	}
-	if owner < 0 || l[owner].ID != g.timeline {
-		return false
-	}
-	return owner+1 == len(l) || g.next <= l[owner+1].FirstOffset
-}

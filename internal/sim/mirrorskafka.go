@@ -198,5 +198,7 @@ func (f kafkaFar) offsets(_ types.BrokerID, _ string, done func(src.GroupOffsets
 }
 
 func (f kafkaFar) verb(_ types.BrokerID, _ string, _ []byte, done func([]byte, error)) {
-	done(nil, &src.Error{Kind: src.ErrAnswer, Code: src.CodeUnsupportedVersion, Sentence: "it is no Tidemark"})
+	done(nil, errNoTidemark)
 }
+
+var errNoTidemark = &src.Error{Kind: src.ErrAnswer, Code: src.CodeUnsupportedVersion, Sentence: "it is no Tidemark"}

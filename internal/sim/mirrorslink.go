@@ -167,9 +167,9 @@ func (l *link) Lineage(ctx context.Context, broker types.BrokerID, queries []src
 	return out, err
 }
 
-// Mirrored implements mirror.Source: nobody here speaks KIP-1279.
-func (l *link) Mirrored(context.Context, types.BrokerID, string, []src.MirroredQuery) (map[types.TopicPartition]src.Mirrored, error) {
-	return nil, nil
+// Mirrored implements mirror.Source.
+func (l *link) Mirrored(ctx context.Context, broker types.BrokerID, ours string, queries []src.MirroredQuery) (map[types.TopicPartition]src.Mirrored, error) {
+	return l.w.mirrored(ctx, l, broker, ours, queries)
 }
 
 // Producers implements mirror.Source: nobody says who writes.

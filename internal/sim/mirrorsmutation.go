@@ -131,6 +131,11 @@ func mirrorsMutations() []*Mutation {
 				o.Compacted = true
 				o.Rates["kafka-compact"], o.Rates["kafka-elect"] = 20, 12
 			}}),
+		of("kip1279-no-entry", "R16: what a KIP-1279 source says it mirrored makes no entry of the list", harm,
+			&mirrorsMutation{rules: coreRules(core.Rules{NoTakenOver: true}), adjust: func(o *MirrorsOptions) {
+				forks(o)
+				o.KIP1279 = true
+			}}),
 		of("groups-stay", "DESIGN §6.3: a cut lowers no group's offset", []string{"GroupNotAhead"},
 			&mirrorsMutation{rules: broker.MirrorRules{GroupsStay: true}, adjust: func(o *MirrorsOptions) {
 				forks(o)

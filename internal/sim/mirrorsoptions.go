@@ -12,6 +12,7 @@ type MirrorsOptions struct {
 	Sites, Brokers, Replicas, MinISR int // Tidemark clusters, and the brokers of each
 	Partitions                       int
 	Kafka                            bool // a cluster more, of another make, made the topic
+	KIP1279                          bool // clusters tell each other no timelines, but what they mirrored last
 	Producers                        int  // of each partition
 	Length                           time.Duration
 	Calm                             time.Duration
@@ -53,6 +54,13 @@ var mirrorsProfiles = map[string]func(*MirrorsOptions){
 	"mirrors-kafka": func(o *MirrorsOptions) {
 		o.Kafka = true
 		for kind, rate := range map[string]float64{"kafka-write": 60, "kafka-elect": 4, "kafka-elect-unclean": 4, "kafka-down": 1, "kafka-retain": 1.5, "kafka-recreate": 0.1} {
+			o.Rates[kind] = max(o.Rates[kind], rate)
+		}
+	},
+	// mirrors-kip1279 are two clusters that know each other by KIP-1279 alone.
+	"mirrors-kip1279": func(o *MirrorsOptions) {
+		o.KIP1279, o.Sites, o.Kafka = true, 2, false
+		for kind, rate := range map[string]float64{"mirror": 6, "failover": 5, "failback": 8, "oversleep": 2} {
 			o.Rates[kind] = max(o.Rates[kind], rate)
 		}
 	},
@@ -112,8 +120,8 @@ func (o *MirrorsOptions) clusterOptions() *ClusterOptions {
 // String lists what is on.
 func (o *MirrorsOptions) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d clusters of %d brokers, kafka %v, %d partitions of %d replicas, min ISR %d, %v with faults; lease %v, segments %d bytes, flush.ms %v, unclean %v, compacted %v, headroom %d, step %d, gaps continue %v, vault %d\n",
-		o.Sites, o.Brokers, o.Kafka, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.SegmentBytes, o.FlushEvery, o.Unclean, o.Compacted, o.Headroom, o.PromotionStep, o.ContinueOverGap, o.VaultBytes)
+	fmt.Fprintf(&b, "%d clusters of %d brokers, kafka %v, kip1279 %v, %d partitions of %d replicas, min ISR %d, %v with faults; lease %v, segments %d bytes, flush.ms %v, unclean %v, compacted %v, headroom %d, step %d, gaps continue %v, vault %d\n",
+		o.Sites, o.Brokers, o.Kafka, o.KIP1279, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.SegmentBytes, o.FlushEvery, o.Unclean, o.Compacted, o.Headroom, o.PromotionStep, o.ContinueOverGap, o.VaultBytes)
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; verbs again %.2f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, loyal %.2f\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.LateVerbs, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Loyal)
 	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)

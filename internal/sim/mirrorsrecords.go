@@ -179,11 +179,11 @@ func (s *siteJudge) adopted(id meta.PartitionID, rec *meta.PartitionRecord) {
 	lost := 0
 	var example *grain
 	for g := range s.promised[id] {
-		if g.survives(rec.Timelines) {
+		if s.a.survives(g, rec.Timelines) {
 			continue
 		}
 		if g.site == s.c.number {
-			if rec.Mirror != nil && len(rec.Mirror.Before) > 0 && g.next > rec.Mirror.EndBefore && g.survives(rec.Mirror.Before) {
+			if rec.Mirror != nil && len(rec.Mirror.Before) > 0 && g.next > rec.Mirror.EndBefore && s.a.survives(g, rec.Mirror.Before) {
 				s.a.fail("Consent", "site %s partition %d: %s was taken after the start's last look, at log end %d, and is given up (R25)", s.c.id, id.Number, g, rec.Mirror.EndBefore)
 				return
 			}
@@ -200,7 +200,7 @@ func (s *siteJudge) adopted(id meta.PartitionID, rec *meta.PartitionRecord) {
 	s.a.w.k.probe("adoption gives up own records")
 	plan, shown := s.a.plans[s.c.id+s.consent[rec.Mirror.StartID]]
 	switch {
-	case len(rec.Mirror.Before) == 0 || !example.survives(rec.Mirror.Before):
+	case len(rec.Mirror.Before) == 0 || !s.a.survives(example, rec.Mirror.Before):
 		// Given up by an earlier start, or by a source that was followed.
 	case s.consent[rec.Mirror.StartID] == "":
 		s.a.fail("Consent", "site %s partition %d: %d batches that were written here are given up without a plan, %s among them (R24)", s.c.id, id.Number, lost, example)

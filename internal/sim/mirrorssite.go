@@ -60,6 +60,7 @@ func (c *cluster) configure(cfg *config.Broker) {
 	if o.ContinueOverGap {
 		m.GapPolicy = "continue"
 	}
+	m.KIP1279 = o.KIP1279
 	cfg.Vault.MaxBytes = o.VaultBytes
 	cfg.Offsets.TopicPartitions, cfg.Offsets.TopicReplicationFactor = 1, int16(c.o.Replicas)
 }

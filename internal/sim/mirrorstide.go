@@ -92,6 +92,9 @@ func (f tideFar) epochEnd(id types.BrokerID, q src.EpochQuery) src.EpochAnswer {
 
 // lineage is what DescribeLineage answers (broker/api/32000_describe_lineage.go).
 func (f tideFar) lineage(id types.BrokerID, list []src.LineageQuery) map[types.TopicPartition]src.Lineage {
+	if f.c.world.o.KIP1279 {
+		return nil
+	}
 	out := map[types.TopicPartition]src.Lineage{}
 	m := f.c.machine(id)
 	image := m.node.Image()
@@ -239,6 +242,10 @@ func (f tideFar) offsets(id types.BrokerID, name string, done func(src.GroupOffs
 }
 
 func (f tideFar) verb(id types.BrokerID, verb string, body []byte, done func([]byte, error)) {
+	if f.c.world.o.KIP1279 {
+		done(nil, errNoTidemark)
+		return
+	}
 	m := f.c.machine(id)
 	m.task(func() {
 		v := m.node.Mirrors()

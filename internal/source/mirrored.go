@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -51,7 +54,17 @@ func (c *Client) Mirrored(ctx context.Context, broker types.BrokerID, ours strin
 			return nil, nil
 		}
 	}
-	a := mirroredAnswers{conn: cn, ours: ours, topics: map[string]types.TopicID{}, out: make(map[types.TopicPartition]Mirrored, len(queries))}
+	return mirroredOver(ctx, cn, c.cfg.RequestTimeout, ours, queries)
+}
+
+// MirroredOver is Client.Mirrored over something else than a connection: the
+// simulator's network. The broker speaks what this program speaks.
+func MirroredOver(ctx context.Context, over Exchange, ours string, queries []MirroredQuery) (map[types.TopicPartition]Mirrored, error) {
+	return mirroredOver(ctx, over, 0, ours, queries)
+}
+
+func mirroredOver(ctx context.Context, over line, timeout time.Duration, ours string, queries []MirroredQuery) (map[types.TopicPartition]Mirrored, error) {
+	a := mirroredAnswers{line: over, timeout: timeout, ours: ours, topics: map[string]types.TopicID{}, out: make(map[types.TopicPartition]Mirrored, len(queries))}
 	for _, q := range queries {
 		a.topics[q.Topic] = q.TopicID
 	}
@@ -63,10 +76,22 @@ func (c *Client) Mirrored(ctx context.Context, broker types.BrokerID, ours strin
 
 // mirroredAnswers gathers what one broker says.
 type mirroredAnswers struct {
-	conn   *conn
-	ours   string
-	topics map[string]types.TopicID // asked for
-	out    map[types.TopicPartition]Mirrored
+	line    line
+	timeout time.Duration // of one request
+	ours    string
+	topics  map[string]types.TopicID // asked for
+	out     map[types.TopicPartition]Mirrored
+}
+
+// request asks once. The answer's memory is left to the garbage collector.
+func (a *mirroredAnswers) request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	version, err := a.line.version(req.Key())
+	if err != nil {
+		return nil, err
+	}
+	req.SetVersion(version)
+	resp, _, err := a.line.roundTrip(ctx, req, a.timeout, controlBytesMax, nil)
+	return resp, err
 }
 
 const opDescribeMirrors = "DescribeClusterMirrors"
@@ -109,18 +134,18 @@ func (a *mirroredAnswers) ask(ctx context.Context, queries []MirroredQuery) erro
 
 // list gives the mirror of our cluster that each topic asked for is listed under.
 func (a *mirroredAnswers) list(ctx context.Context) (map[string]string, error) {
-	kr, err := a.conn.ask(ctx, &wire.ListClusterMirrorsRequest{TopicNames: true})
+	kr, err := a.request(ctx, &wire.ListClusterMirrorsRequest{TopicNames: true})
 	if err != nil {
 		return nil, err
 	}
 	resp := kr.(*wire.ListClusterMirrorsResponse)
 	if resp.ErrorCode != 0 {
-		return nil, answerError(a.conn.address, "ListClusterMirrors", Code(resp.ErrorCode), textOf(resp.ErrorMessage))
+		return nil, answerError(a.line.name(), "ListClusterMirrors", Code(resp.ErrorCode), textOf(resp.ErrorMessage))
 	}
 	listed := map[string]string{}
 	for _, m := range resp.Mirrors {
 		if m.Name == "" {
-			return nil, protocolError(a.conn.address, "ListClusterMirrors", "a mirror without a name")
+			return nil, protocolError(a.line.name(), "ListClusterMirrors", "a mirror without a name")
 		}
 		for _, t := range m.TopicNames {
 			if _, ok := a.topics[t]; ok && m.SourceClusterID == a.ours {
@@ -133,22 +158,22 @@ func (a *mirroredAnswers) list(ctx context.Context) (map[string]string, error) {
 
 // describe asks for mirrors, and refuses an answer for another cluster than ours.
 func (a *mirroredAnswers) describe(ctx context.Context, req *wire.DescribeClusterMirrorsRequest) ([]wire.DescribedClusterMirror, error) {
-	kr, err := a.conn.ask(ctx, req)
+	kr, err := a.request(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	resp := kr.(*wire.DescribeClusterMirrorsResponse)
 	if resp.ErrorCode != 0 {
-		return nil, answerError(a.conn.address, opDescribeMirrors, Code(resp.ErrorCode), textOf(resp.ErrorMessage))
+		return nil, answerError(a.line.name(), opDescribeMirrors, Code(resp.ErrorCode), textOf(resp.ErrorMessage))
 	}
 	for _, m := range resp.Mirrors {
 		switch {
 		case m.ErrorCode != 0:
-			return nil, answerError(a.conn.address, opDescribeMirrors+" of "+m.Name, Code(m.ErrorCode), textOf(m.ErrorMessage))
+			return nil, answerError(a.line.name(), opDescribeMirrors+" of "+m.Name, Code(m.ErrorCode), textOf(m.ErrorMessage))
 		case m.Name == "":
-			return nil, protocolError(a.conn.address, opDescribeMirrors, "a mirror without a name")
+			return nil, protocolError(a.line.name(), opDescribeMirrors, "a mirror without a name")
 		case m.SourceClusterID != a.ours:
-			return nil, protocolError(a.conn.address, opDescribeMirrors, "mirror %s is of cluster %q; %s was asked for", m.Name, m.SourceClusterID, a.ours)
+			return nil, protocolError(a.line.name(), opDescribeMirrors, "mirror %s is of cluster %q; %s was asked for", m.Name, m.SourceClusterID, a.ours)
 		}
 	}
 	return resp.Mirrors, nil
@@ -170,13 +195,13 @@ func (a *mirroredAnswers) take(m wire.DescribedClusterMirror, asked func(types.T
 			tp := types.TopicPartition{Topic: t.Name, Partition: p.Partition}
 			switch {
 			case !asked(tp):
-				return protocolError(a.conn.address, opDescribeMirrors, "mirror %s: an answer for %s, which was not asked for", m.Name, tp)
+				return protocolError(a.line.name(), opDescribeMirrors, "mirror %s: an answer for %s, which was not asked for", m.Name, tp)
 			case seen[tp]:
-				return protocolError(a.conn.address, opDescribeMirrors, "mirror %s: two answers for %s", m.Name, tp)
+				return protocolError(a.line.name(), opDescribeMirrors, "mirror %s: two answers for %s", m.Name, tp)
 			case p.State == "":
-				return protocolError(a.conn.address, opDescribeMirrors, "mirror %s: %s has no state", m.Name, tp)
+				return protocolError(a.line.name(), opDescribeMirrors, "mirror %s: %s has no state", m.Name, tp)
 			case p.LastMirrorEpoch < types.NoLeaderEpoch || p.LastMirrorOffset < types.NoOffset:
-				return protocolError(a.conn.address, opDescribeMirrors, "mirror %s: %s was mirrored up to epoch %d, offset %d", m.Name, tp, p.LastMirrorEpoch, p.LastMirrorOffset)
+				return protocolError(a.line.name(), opDescribeMirrors, "mirror %s: %s was mirrored up to epoch %d, offset %d", m.Name, tp, p.LastMirrorEpoch, p.LastMirrorOffset)
 			}
 			seen[tp] = true
 			a.merge(tp, Mirrored{Mirror: m.Name, State: p.State, LastEpoch: p.LastMirrorEpoch, LastOffset: p.LastMirrorOffset})
@@ -232,7 +257,7 @@ func (a *mirroredAnswers) describeListed(ctx context.Context, queries []Mirrored
 	for _, m := range mirrors {
 		wanted := missing[m.Name]
 		if wanted == nil {
-			return protocolError(a.conn.address, opDescribeMirrors, "mirror %s was not asked for", m.Name)
+			return protocolError(a.line.name(), opDescribeMirrors, "mirror %s was not asked for", m.Name)
 		}
 		only := m
 		only.Topics = nil

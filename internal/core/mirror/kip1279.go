@@ -111,6 +111,9 @@ func listAtStart(rec *meta.PartitionRecord, pol Policy, s Source, own *Own) time
 	if len(shared) == 0 {
 		shared = base // nothing is held here that could be ours
 	}
+	if pol.Rules.NoTakenOver {
+		return shared
+	}
 	list := shared.SharedUpTo(m.LastEpoch, m.entry(pol, &s, firstAbove(own, m.LastEpoch)))
 	last, _ := list.Last()
 	assert.That(last.FirstEpoch == m.LastEpoch+1 && (len(list) == 1 || list[len(list)-2].FirstEpoch <= m.LastEpoch), "I-350: %v follows from the last mirrored epoch %d", list, m.LastEpoch)

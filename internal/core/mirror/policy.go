@@ -54,4 +54,5 @@ type Rules struct {
 	NoMirrorAhead bool // R27: a source that is a mirror and shorter counts as diverged
 	NoGivenUp     bool // R28: what the adoption gave up counts as a gap
 	NoRounds      bool // R20: a source that contradicts itself is followed for ever
+	NoTakenOver   bool // R16: what a KIP-1279 source says makes no entry of the list
 }
