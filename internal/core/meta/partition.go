@@ -184,7 +184,7 @@ type PromotionRecord struct {
 	// PromotedEpoch is the leader epoch that the promotion began.
 	PromotedEpoch types.LeaderEpoch `json:"promotedEpoch"`
 	// EndBefore is the log end before a consistent cut took records above LogEnd; 0 if none was cut.
-	EndBefore types.Offset `json:"endBefore,omitempty"`
+	EndBefore types.Offset `json:"endBefore,omitempty" level:"2"`
 }
 
 // Clone copies the record so that no slice or pointer is shared. Whoever wants

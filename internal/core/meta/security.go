@@ -25,7 +25,7 @@ const LevelSecurity = 2
 
 // ACLRecord is one access control entry. Its key names it by what it says (acl.Binding.ID).
 type ACLRecord struct {
-	V          int              `json:"v"`
+	V          int              `json:"v" level:"2"`
 	Resource   acl.ResourceType `json:"resource"`
 	Pattern    acl.PatternType  `json:"pattern"`
 	Name       string           `json:"name"`
@@ -87,7 +87,7 @@ func compareScramID(a, b ScramID) int {
 // ScramRecord is a user's credential for one mechanism. It is a secret: with it a
 // server can be impersonated, and a password be guessed at leisure.
 type ScramRecord struct {
-	V          int    `json:"v"`
+	V          int    `json:"v" level:"2"`
 	User       string `json:"user"`
 	Mechanism  string `json:"mechanism"`
 	Salt       []byte `json:"salt"`
