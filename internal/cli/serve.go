@@ -102,7 +102,7 @@ func startNode(ctx context.Context, f *nodeFlags, s Streams) (*node, error) {
 	for _, w := range warnings {
 		logger.Warn("setting has no effect", "setting", w.String())
 	}
-	opts := broker.Options{Logger: logger, Version: s.Version}
+	opts := broker.Options{Logger: logger, Version: s.Version, Features: s.Features}
 	if err := harm(&opts); err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (n *node) runStandby(ctx context.Context, live *liveLine) error {
 	told, end := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	w := &copyWatch{log: n.log, line: live, status: func(ctx context.Context) (mirror.Status, error) {
-		return n.broker.Mirrors().Status(ctx, standbyMirror)
+		return n.broker.Mirrors().StatusEverywhere(ctx, standbyMirror)
 	}}
 	work.Go(func() { w.run(told) })
 	defer work.Wait()

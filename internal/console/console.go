@@ -58,7 +58,8 @@ type Mirrors interface {
 	Resume(ctx context.Context, name string) error
 	// FailoverOf promotes the partitions of the order's topics, or of all when it names none.
 	FailoverOf(ctx context.Context, name string, order mirror.FailoverOrder) (mirror.Status, error)
-	Status(ctx context.Context, name string) (mirror.Status, error)
+	// StatusEverywhere is how a mirror's partitions stand, each as its leader knows it.
+	StatusEverywhere(ctx context.Context, name string) (mirror.Status, error)
 	Describe(ctx context.Context, name string) (mirror.Description, error)
 	List(ctx context.Context) ([]mirror.Status, error)
 	// Verify compares both sides; progress is called now and then from the same goroutine.

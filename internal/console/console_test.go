@@ -218,7 +218,7 @@ func (f *fakeMirrors) FailoverOf(_ context.Context, name string, o mirror.Failov
 	return mirror.Status{Mirror: name, State: "STOPPED"}, f.note(how+strings.Join(o.Topics, "+"), name)
 }
 
-func (f *fakeMirrors) Status(_ context.Context, name string) (mirror.Status, error) {
+func (f *fakeMirrors) StatusEverywhere(_ context.Context, name string) (mirror.Status, error) {
 	return mirror.Status{Mirror: name, State: "RUNNING", Partitions: []mirror.PartitionStatus{{Topic: "t", End: 7}}}, f.note("status", name)
 }
 

@@ -36,7 +36,7 @@ func (s *Server) mirrorCreate(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) statusOf(w http.ResponseWriter, r *http.Request, name string) error {
-	st, err := s.node.Mirrors().Status(r.Context(), name)
+	st, err := s.node.Mirrors().StatusEverywhere(r.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *Server) wouldVerb(w http.ResponseWriter, r *http.Request, name, verb st
 	if err != nil {
 		return err
 	}
-	st, err := s.node.Mirrors().Status(r.Context(), name)
+	st, err := s.node.Mirrors().StatusEverywhere(r.Context(), name)
 	if err != nil {
 		return err
 	}

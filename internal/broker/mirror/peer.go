@@ -34,6 +34,7 @@ const (
 	partEnds    = "ends"
 	partReopen  = "reopen-here"
 	partTxns    = "transactions"
+	partStatus  = "status"
 
 	partCutSurvey = "cut-survey"
 
@@ -76,6 +77,8 @@ type outcome struct {
 	Past   *GroupPast     `json:"past,omitempty"`
 	Drill  *drillAnswer   `json:"drill,omitempty"`
 	Txns   *txnLook       `json:"txns,omitempty"`
+	// Status is how the partition stands, as its leader knows it.
+	Status *PartitionStatus `json:"status,omitempty"`
 }
 
 func refusedOutcome(tp types.TopicPartition, err error) outcome {
@@ -190,6 +193,8 @@ func (m *Mirrors) doPart(ctx context.Context, what string, p part) ([]outcome, e
 		return m.reopenHere(ctx, p)
 	case partTxns:
 		return m.txnsHere(ctx, p)
+	case partStatus:
+		return m.statusHere(p), nil
 	case partCutSurvey:
 		return m.surveyHere(ctx, p)
 	}

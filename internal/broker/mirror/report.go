@@ -229,7 +229,7 @@ func (m *Mirrors) summarize(s *Status, rec *meta.MirrorRecord) {
 
 // Describe gives a mirror with its settings, without secrets, and the health of each sync.
 func (m *Mirrors) Describe(ctx context.Context, name string) (Description, error) {
-	st, err := m.Status(ctx, name)
+	st, err := m.StatusEverywhere(ctx, name)
 	if err != nil {
 		return Description{}, err
 	}
