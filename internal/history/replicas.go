@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"tidemark/internal/batch"
@@ -18,7 +19,8 @@ type Replica struct {
 	Name string // of the broker, in findings
 	FS   vfs.FS
 	Dir  string
-	// Start is the partition's log start: what lies below was deleted, and may be there or not.
+	// Start is the replica's own log start: what lies below was deleted, and may be there
+	// or not. Each replica deletes by retention for itself, so they may differ.
 	Start types.Offset
 }
 
@@ -36,9 +38,9 @@ type contents struct {
 
 // CompareReplicas demands that all replicas of a partition hold the same
 // batches below the high watermark, byte for byte and so with the same leader
-// epochs, and all of them from the log start on; and that each folder agrees with
-// itself. Segments may
-// begin elsewhere on each, and logs may go on above. The first difference of
+// epochs, from the highest of their log starts on; that each holds everything from
+// its own log start on, and agrees with itself. Segments may begin elsewhere on
+// each, and logs may go on above. The first difference of
 // each replica from the first replica is reported. The error is for folders
 // that can't be read.
 func CompareReplicas(tp types.TopicPartition, highWatermark types.Offset, replicas ...Replica) ([]Finding, error) {
@@ -47,6 +49,10 @@ func CompareReplicas(tp types.TopicPartition, highWatermark types.Offset, replic
 		found = append(found, Finding{Rule: rule, Partition: tp, Offset: at, Text: fmt.Sprintf(format, args...)})
 	}
 	var first contents
+	var from types.Offset
+	for _, r := range replicas {
+		from = max(from, r.Start)
+	}
 	for i, r := range replicas {
 		got, damage, err := read(r, highWatermark)
 		if err != nil {
@@ -58,6 +64,10 @@ func CompareReplicas(tp types.TopicPartition, highWatermark types.Offset, replic
 		if got.end < highWatermark {
 			report(ReplicaShort, got.end, "%s ends at %d, the high watermark is %d", r.Name, got.end, highWatermark)
 		}
+		if len(got.batches) > 0 && got.batches[0].h.BaseOffset > r.Start {
+			report(ReplicaShort, r.Start, "%s holds nothing from its log start %d to %d", r.Name, r.Start, got.batches[0].h.BaseOffset)
+		}
+		got.batches = slices.DeleteFunc(got.batches, func(b copied) bool { return b.h.NextOffset() <= from })
 		if i == 0 {
 			first = got
 			continue

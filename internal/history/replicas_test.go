@@ -82,7 +82,11 @@ func TestCompareReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	f("deleted below the log start", 4, nil, deleted(2, whole), deleted(2, noHead))
-	f("more is gone than was deleted", 4, []Rule{ReplicaDiffers}, deleted(1, whole), deleted(1, noHead))
+	f("more is gone than was deleted", 4, []Rule{ReplicaShort, ReplicaDiffers}, deleted(1, whole), deleted(1, noHead))
+	f("one has deleted more than the other", 4, nil, deleted(0, whole), deleted(2, noHead))
+	f("the first has deleted more", 4, nil, deleted(2, noHead), deleted(1, whole))
+	other := writeReplica(t, 2, "a", "b", "x", "d")
+	f("and differs above", 4, []Rule{ReplicaDiffers}, deleted(2, noHead), deleted(0, other))
 
 	torn := writeReplica(t, 9, "a", "b", "c", "d")
 	damage(t, torn, 70)

@@ -17,6 +17,7 @@ import (
 	"tidemark/internal/await"
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
+	"tidemark/internal/log"
 	"tidemark/internal/vfs"
 )
 
@@ -111,6 +112,17 @@ func bounded(t *testing.T, done <-chan struct{}, what string) {
 	}
 }
 
+// ownStart is where a replica's log begins: each deletes by retention for itself.
+func ownStart(t *testing.T, folder string, tp types.TopicPartition) types.Offset {
+	t.Helper()
+	c, problems, err := log.OpenCheckpoints(vfs.OS(), folder)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%s: %v, %v", folder, err, problems)
+		return 0
+	}
+	return c.Get(tp).LogStart
+}
+
 // judge reads everything, stops the nodes in order, and checks history and folders.
 func (w *world) judge() {
 	t := w.t
@@ -134,7 +146,7 @@ func (w *world) judge() {
 		var replicas []history.Replica
 		for _, id := range w.replicas[tp] {
 			b := w.n.node(int(id))
-			replicas = append(replicas, history.Replica{Name: fmt.Sprintf("node %d", b.ID), FS: vfs.OS(), Dir: filepath.Join(b.Folder(), tp.String()), Start: starts[tp]})
+			replicas = append(replicas, history.Replica{Name: fmt.Sprintf("node %d", b.ID), FS: vfs.OS(), Dir: filepath.Join(b.Folder(), tp.String()), Start: max(starts[tp], ownStart(t, b.Folder(), tp))})
 		}
 		if len(replicas) != 3 {
 			t.Errorf("%s has replicas on %v", tp, w.replicas[tp])
