@@ -229,7 +229,7 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	begin := time.Now()
-	st, err = cl.FailoverOf(ctx, c.Name, console.FailoverRequest{Topics: c.Topic, Consistent: c.Consistent, Plan: c.Plan, StartID: st.StartID})
+	st, err = c.order(ctx, cl, st.StartsOf(c.Topic))
 	if err != nil {
 		return err
 	}
@@ -244,6 +244,24 @@ func (c *mirrorFailoverCmd) Run(ctx context.Context, s Streams) error {
 	}
 	fmt.Fprintf(s.Err, "failed over in %s\n", time.Since(begin).Round(time.Millisecond))
 	return nil
+}
+
+// order sends a failover, one order for each start that its topics are in.
+func (c *mirrorFailoverCmd) order(ctx context.Context, cl *console.Client, orders []mirror.FailoverOrder) (all mirror.Status, err error) {
+	if c.Consistent && len(orders) > 1 {
+		return all, fmt.Errorf("%w: the topics were started at different times (mirror status -o json, startId): a consistent failover takes those of one start, or the whole mirror", errUsage)
+	}
+	for i, o := range orders {
+		st, err := cl.FailoverOf(ctx, c.Name, console.FailoverRequest{Topics: o.Topics, Consistent: c.Consistent, Plan: c.Plan, StartID: o.StartID})
+		if err != nil {
+			return all, err
+		}
+		if i > 0 {
+			st.Message, st.Partitions = append(all.Message, st.Message...), append(all.Partitions, st.Partitions...)
+		}
+		all = st
+	}
+	return all, nil
 }
 
 // preview says what a consistent failover would leave behind.

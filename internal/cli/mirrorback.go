@@ -165,19 +165,27 @@ func (c onTopics) run(ctx context.Context, s Streams, verb, warning string) erro
 	if err != nil {
 		return err
 	}
-	req := console.TopicsRequest{Topics: c.Topic, DryRun: c.DryRun}
+	orders := []mirror.FailoverOrder{{Topics: c.Topic}}
 	if verb == "abandon" {
-		if req.StartID, err = startOf(ctx, cl, c.Name); err != nil {
+		st, err := cl.Status(ctx, c.Name)
+		if err != nil {
 			return err
 		}
+		orders = st.StartsOf(c.Topic)
 	}
 	if !c.DryRun {
 		if err := confirm(s, c.Yes, warning, c.Name); err != nil {
 			return err
 		}
 	}
-	words, err := cl.OnTopics(ctx, c.Name, verb, req)
-	return printWords(s, c.DryRun, words, err)
+	var words []string
+	for _, o := range orders {
+		did, err := cl.OnTopics(ctx, c.Name, verb, console.TopicsRequest{Topics: o.Topics, DryRun: c.DryRun, StartID: o.StartID})
+		if words = append(words, did...); err != nil {
+			return printWords(s, c.DryRun, words, err)
+		}
+	}
+	return printWords(s, c.DryRun, words, nil)
 }
 
 // printWords prints what a verb did, or would do, line by line.

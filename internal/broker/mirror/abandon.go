@@ -21,12 +21,15 @@ func (m *Mirrors) Abandon(ctx context.Context, name string, topics []string) ([]
 	return m.AbandonOf(ctx, name, topics, "")
 }
 
-// AbandonOf is Abandon of one start of the mirror, as its status tells it.
+// AbandonOf is Abandon of one start, as the status tells it: the mirror's, or, of an order for topics, theirs.
 func (m *Mirrors) AbandonOf(ctx context.Context, name string, topics []string, start string) ([]string, error) {
-	if err := m.presentStart(name, start); err != nil {
+	if err := m.presentStart(name, start, topics...); err != nil {
 		return nil, err
 	}
-	list, err := m.everywhere(ctx, partAbandon, part{Mirror: name, Topics: topics, StartID: start}, peerPatience)
+	if err := topicsFollow(m.o.Node.Image(), name, start, topics); err != nil {
+		return nil, err
+	}
+	list, err := m.everywhere(ctx, partAbandon, part{Mirror: name, Topics: topics}.of(start), peerPatience)
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: %w; the same command again goes on", name, err)
 	}
@@ -67,7 +70,7 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 		changes := make([]*awaited, len(list))
 		err := m.inParallel(ctx, list, func(i int, l led) {
 			if try == 1 || out[i].Reason == core.StaleRequest { // a proposal of its copier came first
-				out[i], changes[i] = m.abandonOne(ctx, r, l, p.StartID)
+				out[i], changes[i] = m.abandonOne(ctx, r, l, p)
 			}
 		})
 		if err == nil {
@@ -85,8 +88,8 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 	return out, nil
 }
 
-// abandonOne takes back what start began; empty: whichever it is.
-func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, start string) (outcome, *awaited) {
+// abandonOne takes back what the start of an order began; empty: whichever it is.
+func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, p part) (outcome, *awaited) {
 	fail := func(err error) (outcome, *awaited) { return refusedOutcome(l.tp, err), nil }
 	step := core.DefaultPromotionStep
 	if r != nil {
@@ -100,8 +103,11 @@ func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, start string) (
 	if err != nil {
 		return fail(err)
 	}
-	if start != "" && rec.Mirror != nil && rec.Mirror.StartID != start {
-		return fail(&core.Refusal{Reason: core.StaleRequest, Detail: fmt.Sprintf("the order takes start %s back, the partition follows %s", start, rec.Mirror.StartID)})
+	if p.StartID != "" && rec.Mirror != nil && rec.Mirror.StartID != p.StartID {
+		return fail(&core.Refusal{Reason: core.StaleRequest, Detail: fmt.Sprintf("the order takes start %s back, the partition follows %s", p.StartID, rec.Mirror.StartID)})
+	}
+	if err := core.OfEarlierStart(rec.Mirror, p.TopicStart); err != nil {
+		return fail(err)
 	}
 	if rec.Mirror != nil && rec.Mirror.State == meta.MirrorStarting {
 		next, err := core.GoBack(rec, core.Refusal{Reason: core.StaleRequest, Detail: "the operator took the start back"})
@@ -117,11 +123,11 @@ func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, start string) (
 	if err != nil {
 		return fail(err)
 	}
-	follows := rec.Mirror.StartID
+	follows := core.TopicStart(rec.Mirror)
 	if own, rec, rev, err = snapshot(ctx, l.part); err != nil {
 		return fail(err)
 	}
-	if rec.Mirror == nil || rec.Mirror.StartID != follows {
+	if rec.Mirror == nil || core.TopicStart(rec.Mirror) != follows {
 		return fail(&core.Refusal{Reason: core.StaleRequest, Detail: "the partition was started anew meanwhile"})
 	}
 	next, err := core.Abandon(rec, core.AbandonRequest{TimelineID: m.o.IDs.Fresh(), Step: int32(step), Own: &own})

@@ -71,7 +71,9 @@ func (m *Mirrors) failoverConsistent(ctx context.Context, name string, order Fai
 		}
 		plan = c.id
 	}
-	return m.failover(ctx, name, topics, start, plan)
+	p := order.part(name, start)
+	p.CutID = plan
+	return m.failover(ctx, p)
 }
 
 // findCut asks all leaders twice: when the source was seen complete, then for the transactions since.

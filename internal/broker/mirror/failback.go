@@ -159,8 +159,11 @@ func (m *Mirrors) writeEach(ctx context.Context, changes []*awaited, out []outco
 }
 
 // requestOf is what a start asks of one partition.
-func (p part) requestOf(l led) core.StartRequest {
-	return core.StartRequest{Mirror: p.Mirror, StartID: p.StartID, PlanID: p.Plans[l.tp.String()], Rollback: p.Rollback}
+func (m *Mirrors) requestOf(p part, l led) core.StartRequest {
+	return core.StartRequest{
+		Mirror: p.Mirror, StartID: p.StartID, PlanID: p.Plans[l.tp.String()], Rollback: p.Rollback,
+		CountBegun: m.o.Node.Image().FeatureLevel(meta.FeatureMetadata) >= meta.LevelDrills,
+	}
 }
 
 // beginOne is the first look, and the fence where clients write.
@@ -170,13 +173,13 @@ func (m *Mirrors) beginOne(ctx context.Context, s *startable, l led, p part) (ou
 	if err != nil {
 		return refusedOutcome(l.tp, err), nil
 	}
-	if r := core.Judge(rec, p.requestOf(l), pol, s.seen.at[l.tp].source, &plan); r.Reason != "" {
+	if r := core.Judge(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &plan); r.Reason != "" {
 		return refusedOutcome(l.tp, &r), nil
 	}
 	if !core.NeedsFence(rec) || m.o.Rules.NoStartFence {
 		return outcome{TopicPartition: l.tp}, nil
 	}
-	return outcome{TopicPartition: l.tp}, newAwaited(l.id, rev, core.FenceForStart(rec, p.requestOf(l)))
+	return outcome{TopicPartition: l.tp}, newAwaited(l.id, rev, core.FenceForStart(rec, m.requestOf(p, l)))
 }
 
 // adoptOne is the second look, and the adoption or the way back (R18, R25).
@@ -191,10 +194,10 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 		o := refusedOutcome(l.tp, err)
 		refusal = core.Refusal{Reason: o.Reason, Detail: o.Detail}
 	} else {
-		refusal = core.Judge(rec, p.requestOf(l), pol, s.seen.at[l.tp].source, &plan)
+		refusal = core.Judge(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &plan)
 	}
 	if refusal.Reason == "" {
-		next, a := core.AdoptStart(rec, p.requestOf(l), pol, s.seen.at[l.tp].source, &own, m.o.Node.Now())
+		next, a := core.AdoptStart(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &own, m.o.Node.Now())
 		if a.Refused.Reason == "" {
 			m.tellStart(p.Mirror, l, a, &plan, next.LeaderEpoch)
 			return outcome{TopicPartition: l.tp}, newAwaited(l.id, rev, next)

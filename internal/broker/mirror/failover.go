@@ -33,7 +33,7 @@ func (m *Mirrors) mayFailOver(name string, order FailoverOrder) error {
 	case e.Record.Want == meta.WantCreated:
 		return fmt.Errorf("mirror %s was never started: %w; there is nothing to fail over", name, ErrState)
 	}
-	if err := isPresent(e.Record, order.StartID); err != nil {
+	if err := isPresent(e.Record, order.StartID, order.Topics...); err != nil {
 		return err
 	}
 	for _, t := range order.Topics {
@@ -41,7 +41,7 @@ func (m *Mirrors) mayFailOver(name string, order FailoverOrder) error {
 			return fmt.Errorf("mirror %s does not mirror a topic %s: %w", name, t, ErrSpec)
 		}
 	}
-	return nil
+	return topicsFollow(image, name, order.StartID, order.Topics)
 }
 
 // startOf is the mirror's present start.
@@ -53,9 +53,9 @@ func (m *Mirrors) startOf(name string) string {
 }
 
 // failover promotes what was ordered of a start, at the cut named if one is.
-func (m *Mirrors) failover(ctx context.Context, name string, topics []string, start, cut string) (Status, error) {
-	began := clock.Now(ctx)
-	faults, err := m.promoteEverywhere(ctx, part{Mirror: name, Topics: topics, StartID: start, CutID: cut})
+func (m *Mirrors) failover(ctx context.Context, p part) (Status, error) {
+	name, topics, began := p.Mirror, p.Topics, clock.Now(ctx)
+	faults, err := m.promoteEverywhere(ctx, p)
 	if err != nil {
 		return Status{}, err
 	}
@@ -135,7 +135,7 @@ func (m *Mirrors) promoteHere(ctx context.Context, p part) ([]outcome, error) {
 			return nil, err
 		}
 	}
-	faults, err := r.promote(ctx, p.Topics, p.StartID)
+	faults, err := r.promote(ctx, p.Topics, p.StartID, p.TopicStart)
 	list := make([]outcome, 0, len(faults))
 	for tp, why := range faults {
 		list = append(list, outcome{TopicPartition: tp, Reason: core.NotPromoted, Detail: why})
@@ -177,7 +177,7 @@ func (r *run) finishFailover(ctx context.Context) {
 		if rec.Want != meta.WantStopped {
 			return // started anew meanwhile: what was left follows that start
 		}
-		faults, err := r.promote(ctx, nil, rec.StartID)
+		faults, err := r.promote(ctx, nil, rec.StartID, "")
 		if err == nil && len(faults) == 0 {
 			return
 		}
@@ -194,14 +194,14 @@ const promotionTries = 20
 // promote promotes the mirror's partitions that are led here, all at once, and
 // says why for those that aren't writable afterwards. It is for one start of the
 // mirror: asked late, of an earlier one, it promotes nothing (R23).
-func (r *run) promote(ctx context.Context, topics []string, start string) (map[types.TopicPartition]string, error) {
+func (r *run) promote(ctx context.Context, topics []string, start, topicStart string) (map[types.TopicPartition]string, error) {
 	if _, err := clock.Wait(ctx, clock.Forever, r.promoting); err != nil {
 		return nil, err
 	}
 	defer func() { r.promoting <- struct{}{} }()
 	todo := r.unpromoted(topics)
 	for i := range todo {
-		todo[i].start = start
+		todo[i].start, todo[i].topicStart = start, topicStart
 	}
 	if err := r.followCut(ctx); err != nil {
 		return nil, err
@@ -235,6 +235,8 @@ type promoting struct {
 	c    *copier // nil where nothing is copied any more
 	// start is the mirror's that is ended; empty for whichever it is.
 	start string
+	// topicStart is what an order for single topics quotes, empty if none does.
+	topicStart string
 }
 
 func (r *run) unpromoted(topics []string) []promoting {
@@ -330,6 +332,11 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 	}
 	var out *awaited
 	err := p.part.Do(ctx, func(o Owned) error {
+		if rec, _ := o.Record(); rec != nil && !rec.Writable {
+			if err := core.OfEarlierStart(rec.Mirror, p.topicStart); err != nil {
+				return err
+			}
+		}
 		req := core.PromoteRequest{TimelineID: r.m.o.IDs.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now(), At: r.cutFor(o, p.id)}
 		done, rev, err := c.promote(o, req)
 		if err != nil || done.Outcome == core.AlreadyPromoted {

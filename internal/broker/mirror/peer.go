@@ -55,6 +55,8 @@ type part struct {
 	StartID  string            `json:"startId,omitempty"`
 	Plans    map[string]string `json:"plans,omitempty"` // by topic-partition
 	Rollback bool              `json:"rollback,omitempty"`
+	// TopicStart is what an order for single topics quotes, empty if it quotes nothing (core.TopicStart).
+	TopicStart string `json:"topicStart,omitempty"`
 	// Want is the state part's: paused or running.
 	Want string            `json:"want,omitempty"`
 	Cuts []coordinator.Cut `json:"cuts,omitempty"`

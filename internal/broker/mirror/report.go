@@ -72,7 +72,7 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 	rec := e.Record
 	mi := rec.Mirror
 	p := PartitionStatus{
-		Topic: topic, Partition: e.ID.Number, State: mi.State, Reason: mi.Reason, SrcEpoch: mi.SourceEpochMax, Epoch: rec.LeaderEpoch,
+		Topic: topic, Partition: e.ID.Number, StartID: core.TopicStart(mi), State: mi.State, Reason: mi.Reason, SrcEpoch: mi.SourceEpochMax, Epoch: rec.LeaderEpoch,
 		SrcStart: mi.SourceStart, SrcEnd: mi.SourceEnd, Start: types.NoOffset, End: types.NoOffset, Bytes: -1, LagRecords: -1, LagBytes: -1, LagMs: -1,
 		VerifiedTo: m.provedTo(e.ID, mi.StartID),
 	}

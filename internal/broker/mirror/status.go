@@ -49,6 +49,9 @@ type Status struct {
 type PartitionStatus struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
+	// StartID is the start that the partition follows or has ended last: what an order
+	// for its topic alone quotes.
+	StartID string `json:"startId,omitempty"`
 	// State is one of DESIGN §6.2's.
 	State string `json:"state"`
 	// SrcEpoch and Epoch are the leader epochs at the source and here.

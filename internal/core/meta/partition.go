@@ -126,6 +126,9 @@ type MirrorState struct {
 	// StartID names the start of the mirror that this partition follows: a
 	// promotion quotes it, so that a late one is recognised (R23).
 	StartID string `json:"startId"`
+	// Begun is how often the partition was begun anew in this start, after a failover or an
+	// abandon of its topic alone had ended that: an order names it with the start (TopicStart).
+	Begun int `json:"begun,omitempty" level:"3"`
 	// SourceClusterID and SourceTopicID are checked on every connect (R26).
 	SourceClusterID string        `json:"sourceClusterId,omitempty"`
 	SourceTopicID   types.TopicID `json:"sourceTopicId,omitzero"`

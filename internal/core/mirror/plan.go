@@ -57,6 +57,9 @@ func (p *Plan) Takes() bool { return len(p.Cuts) > 0 }
 // what the source's log start would pass (R28). The cut of a batch's inside is the whole batch's:
 // align gives the base of the batch that holds an offset.
 func DryRun(rec *meta.PartitionRecord, pol Policy, s Source, own *Own, align func(types.Offset) types.Offset, ask Ask) (Plan, error) {
+	if r := isOtherTopic(pol, s); r.Reason != "" {
+		return Plan{}, &r // nothing is asked of it
+	}
 	list := listAtStart(rec, pol, s, own)
 	c := timeline.Compare(rec.Timelines, list)
 	p := Plan{Relation: c.Relation.String(), Ours: rec.Timelines, Theirs: list, LogEnd: own.LogEnd, CutAt: own.LogEnd, FirstUnshared: types.NoLeaderEpoch}

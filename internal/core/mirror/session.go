@@ -87,8 +87,8 @@ func Identify(rec *meta.PartitionRecord, pol Policy, s Source) Refusal {
 	switch {
 	case !pol.Rules.NoIdentity && m.SourceClusterID != "" && s.ClusterID != "" && s.ClusterID != m.SourceClusterID:
 		return Refusal{OtherCluster, fmt.Sprintf("cluster %s answers, this mirror copies from %s", s.ClusterID, m.SourceClusterID)}
-	case !pol.Rules.NoIdentity && !s.TopicID.IsZero() && s.TopicID != pol.TopicID:
-		return Refusal{TopicIDMismatch, fmt.Sprintf("the source's topic has id %s, ours %s: it was deleted and made again", s.TopicID, pol.TopicID)}
+	case isOtherTopic(pol, s).Reason != "":
+		return isOtherTopic(pol, s)
 	case !pol.Rules.NoEpochMemory && s.LeaderEpoch >= 0 && s.LeaderEpoch < m.SourceEpochMax && isAdopted(rec):
 		return regressed(s.LeaderEpoch, m.SourceEpochMax)
 	case s.ClusterID == pol.ClusterID:
@@ -99,6 +99,14 @@ func Identify(rec *meta.PartitionRecord, pol Policy, s Source) Refusal {
 		return Refusal{SourceNotReady, "the source is a mirror itself, and has not taken over its own source's timelines yet"}
 	}
 	return s.Mirrored.refusal(rec, pol, &s)
+}
+
+// isOtherTopic refuses a topic that has our topic's name alone (R26).
+func isOtherTopic(pol Policy, s Source) Refusal {
+	if pol.Rules.NoIdentity || s.TopicID.IsZero() || s.TopicID == pol.TopicID {
+		return Refusal{}
+	}
+	return Refusal{TopicIDMismatch, fmt.Sprintf("the source's topic has id %s, ours %s: it was deleted and made again", s.TopicID, pol.TopicID)}
 }
 
 func regressed(shown, seen types.LeaderEpoch) Refusal {

@@ -36,7 +36,7 @@ func Judge(rec *meta.PartitionRecord, r StartRequest, pol Policy, s Source, plan
 
 // startingFrom is the record with a fresh mirror part for the start. It remembers
 // what R24 asks about, and, where the same start was abandoned or taken back on this
-// partition before, the highest epoch that it has seen at the source (I-57).
+// partition before, the highest epoch that it has seen at the source (I-57), and how often it was begun (I-370).
 func startingFrom(rec *meta.PartitionRecord, r StartRequest) meta.PartitionRecord {
 	out := rec.Clone()
 	wasWritable := rec.Writable || rec.Fence != nil || rec.Mirror != nil && rec.Mirror.WasWritable
@@ -44,6 +44,9 @@ func startingFrom(rec *meta.PartitionRecord, r StartRequest) meta.PartitionRecor
 	out.Mirror.PlanID, out.Mirror.Rollback, out.Mirror.WasWritable = r.PlanID, r.Rollback, wasWritable
 	if rec.Mirror != nil && rec.Mirror.StartID == r.StartID {
 		out.Mirror.SourceEpochMax = rec.Mirror.SourceEpochMax
+		if out.Mirror.Begun = rec.Mirror.Begun; rec.Writable && r.CountBegun {
+			out.Mirror.Begun++
+		}
 	}
 	out.Fence = nil
 	return out

@@ -28,6 +28,8 @@ type StartRequest struct {
 	// up what this cluster was promoted to (R24).
 	PlanID   string
 	Rollback bool
+	// CountBegun: every program of the cluster knows how often a partition was begun anew in one start.
+	CountBegun bool
 }
 
 // NewMirrored is the mirror part of the record of a partition that is made for a
