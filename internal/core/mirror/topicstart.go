@@ -11,7 +11,7 @@ import (
 // While a mirror runs on, single topics may be failed over and failed back, again and
 // again, in one start of the mirror. Each of these begins is a start of the topic: it is
 // named by the mirror's start and, from the second on, a number: s1, s1.1, s1.2. An order
-// for a topic names it, so that one that comes late is not taken for a new one (ADR 0017).
+// for a topic names it, so that one that comes late is not taken for a new one (ADR 0020).
 
 // TopicStart names the start that a partition's topic follows, or has ended last.
 func TopicStart(m *meta.MirrorState) string {
