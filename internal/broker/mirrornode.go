@@ -90,6 +90,7 @@ func (b *Broker) startMirrors(groups mirror.Groups) (*mirror.Mirrors, error) {
 		Node: mirrorNode{b}, Groups: groups, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version,
 		FS: b.fs, ReportDir: filepath.Join(b.dirs[0].path, reportsFolder),
 		Events: events, EventHistory: history, Vault: b.vault, IDs: b.fresh,
+		Secured: b.cfg.Protocol(b.interBroker) != "PLAINTEXT",
 	})
 	vaultStat := func() telemetry.VaultStat {
 		u := b.vault.Usage()

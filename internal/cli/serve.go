@@ -112,6 +112,14 @@ func startNode(ctx context.Context, f *nodeFlags, s Streams) (*node, error) {
 			return nil, fmt.Errorf("http.token.file: %w", err)
 		}
 	}
+	if cfg.HTTPReadTokenFile != "" {
+		if access.ReadToken, err = tidenet.ReadToken(cfg.HTTPReadTokenFile); err != nil {
+			return nil, fmt.Errorf("http.read.token.file: %w", err)
+		}
+		if access.ReadToken == access.Token {
+			return nil, errors.New("http.read.token.file and http.token.file hold the same token: who has the one may do everything; `openssl rand -hex 32` makes another")
+		}
+	}
 	var ln net.Listener
 	if cfg.HTTPListener != "" {
 		if ln, err = console.Listen(cfg.HTTPListener); err != nil {
@@ -126,6 +134,7 @@ func startNode(ctx context.Context, f *nodeFlags, s Streams) (*node, error) {
 		}
 		return nil, err
 	}
+	access.Audit = n.broker.Audit()
 	if ln != nil {
 		if n.api, err = console.Serve(ln, consoleNode{n.broker}, access, logger); err != nil {
 			return nil, errors.Join(err, ln.Close(), n.close())

@@ -106,6 +106,8 @@ type Options struct {
 	// empty; nil: a Kafka client. Jitter draws from [0, n); nil: at random. Both are the simulator's.
 	Connect func(cfg *source.Config, clusterID string) Source
 	Jitter  func(n int64) int64
+	// Secured: the listener that other clusters' mirrors are told of wants TLS or a log-in.
+	Secured bool
 	// IDs names starts, timelines, drills, and topics of sources that don't name them.
 	IDs ids.Source
 	// Rules are switched off by the simulator alone.

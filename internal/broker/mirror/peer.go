@@ -41,6 +41,8 @@ const (
 	askFence   = "fence"
 	askReopen  = "reopen"
 	askReverse = "reverse"
+
+	askReverseLook = "reverse-look"
 )
 
 // part is what a broker is asked to do with the partitions that it leads.
@@ -147,7 +149,7 @@ func (m *Mirrors) askPart(ctx context.Context, id types.BrokerID, what string, b
 // of a mirror's (api.Verbs).
 func (m *Mirrors) Verb(ctx context.Context, what string, body []byte) ([]byte, error) {
 	switch what {
-	case askFence, askReopen, askReverse:
+	case askFence, askReopen, askReverse, askReverseLook:
 		return m.forMirror(ctx, what, body)
 	}
 	var p part

@@ -82,6 +82,11 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 	if err != nil {
 		return Status{}, err
 	}
+	if r.Reverse {
+		if err := s.mayReverse(ctx); err != nil {
+			return Status{}, err
+		}
+	}
 	if r.DryRun {
 		st, err := m.Status(ctx, name)
 		st.Message = s.plan()
@@ -453,19 +458,12 @@ func (s *sides) reverse(ctx context.Context) string {
 	if err != nil {
 		return err.Error()
 	}
-	rec := s.r.record.Load()
-	q := &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start, Reverse: &Spec{
-		Name: s.name + "-back", Bootstrap: s.m.o.Node.Addresses(), Topics: rec.Topics, Exclude: rec.Exclude, Groups: rec.Groups, Settings: rec.Settings,
-	}}
-	for _, p := range s.list {
-		q.add(p)
-	}
-	body, err := json.Marshal(q)
+	body, err := json.Marshal(s.reversal())
 	if err == nil {
 		_, err = client.Verb(ctx, s.list[0].leader, askReverse, body, peerPatience)
 	}
 	if err != nil {
-		return fmt.Sprintf("The old side is not a mirror yet: %v. There: `mirror create %s-back`, then `mirror failback %s-back`.", err, s.name, s.name)
+		return fmt.Sprintf("The old side is not a mirror yet: %v. There: `mirror create %s-back --no-start`, or `mirror alter` if it is there, with what this cluster's listener wants by --source-config; then `mirror failback %s-back`.", err, s.name, s.name)
 	}
 	return fmt.Sprintf("The old side mirrors this cluster now (mirror %s-back there).", s.name)
 }
@@ -476,8 +474,11 @@ func (m *Mirrors) forMirror(ctx context.Context, what string, body []byte) ([]by
 	if err := json.Unmarshal(body, &q); err != nil || q.ClusterID == "" || q.StartID == "" || len(q.Topics) == 0 {
 		return nil, wire.Errorf(wire.ErrInvalidRequest, "the body of %s can't be read", what)
 	}
-	if what == askReverse {
+	switch what {
+	case askReverse:
 		return nil, m.takeReverse(ctx, &q)
+	case askReverseLook:
+		return nil, m.lookReverse(ctx, &q)
 	}
 	change := func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
 		return core.CloseForSwitchover(rec, meta.Fence{ClusterID: q.ClusterID, StartID: q.StartID, At: m.o.Node.Now()})

@@ -29,6 +29,7 @@ type Cluster struct {
 	Gates  *Gates
 
 	opts []Option
+	own  map[types.BrokerID][]Option // of one node, over opts
 
 	mu        sync.Mutex // guards the following
 	addresses map[string]types.BrokerID
@@ -39,7 +40,7 @@ func StartCluster(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	c := &Cluster{
 		Store: mem.New(), Nodes: make(map[types.BrokerID]*Broker), Stores: make(map[types.BrokerID]*Severed),
-		opts: opts, addresses: make(map[string]types.BrokerID),
+		opts: opts, own: make(map[types.BrokerID][]Option), addresses: make(map[string]types.BrokerID),
 	}
 	c.Gates = newGates(c.nodeAt)
 	t.Cleanup(func() { _ = c.Store.Close() })
@@ -72,7 +73,7 @@ func (c *Cluster) start(t testing.TB, id types.BrokerID, dir string) {
 	t.Helper()
 	c.Stores[id] = &Severed{Store: c.Store}
 	o := options{}
-	for _, f := range append(slices.Clone(c.opts), WithSetting("node.id", fmt.Sprint(id))) {
+	for _, f := range append(slices.Concat(c.opts, c.own[id]), WithSetting("node.id", fmt.Sprint(id))) {
 		f(&o)
 	}
 	if i := int(id) - 1; i < len(o.racks) {
@@ -96,6 +97,13 @@ func (c *Cluster) Restart(t testing.TB, id types.BrokerID) *Broker {
 	old.Stop(t)
 	c.start(t, id, old.Dir)
 	return c.Nodes[id]
+}
+
+// RestartWith is Restart with settings of that node alone, which go over the cluster's from now on.
+func (c *Cluster) RestartWith(t testing.TB, id types.BrokerID, opts ...Option) *Broker {
+	t.Helper()
+	c.own[id] = opts
+	return c.Restart(t, id)
 }
 
 // Any gives a node that has not been stopped.
