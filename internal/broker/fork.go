@@ -141,7 +141,20 @@ func (n mirrorNode) Fork(ctx context.Context, r mirror.ForkRequest) (mirror.Fork
 	if err != nil {
 		n.dropFork(p.dir, r.As)
 	}
-	return size, err
+	return size, forkFault(err)
+}
+
+// forkFault adds the way out to what a disk refuses and what does no harm.
+func forkFault(err error) error {
+	switch {
+	case vfs.IsNoSpace(err):
+		return fmt.Errorf("%w; there is no room on the disk: make some, or fork fewer topics (--topics)", err)
+	case vfs.IsNoHandle(err):
+		return fmt.Errorf("%w; there is no file handle left: raise the limit of the node (ulimit -n, LimitNOFILE), or fork fewer topics (--topics)", err)
+	case vfs.IsNoLink(err):
+		return fmt.Errorf("%w; the file system allows no other name of that file: delete earlier drills (mirror drill list), which hold some", err)
+	}
+	return err
 }
 
 // passed returns once what was queued for a name's partition has run.

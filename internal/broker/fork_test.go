@@ -1,8 +1,11 @@
 package broker
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
+	"tidemark/internal/vfs/faultfs"
 )
 
 // beginDrill writes the record of a drill d that is being made.
@@ -228,6 +232,43 @@ func TestForkOfWhatIsNotCommittedIsRefused(t *testing.T) {
 	f("topic a exists", func(r *mirror.ForkRequest) { r.Name.Topic = "a" })
 	f("inside the batch", func(r *mirror.ForkRequest) { r.To = 1 })
 	eventually(t, "nothing is left", func() bool { return len(forksOnDisk(t, w.fs)) == 0 })
+}
+
+// TestADiskThatRefusesAFork leaves the mirror's log as it is and says what helps.
+func TestADiskThatRefusesAFork(t *testing.T) {
+	w := newWorld(t)
+	faults := faultfs.New(w.fs)
+	w.fs = faults
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	mustAppend(t, mustPartition(t, b, "a", 0), "one", "two")
+	p := mustPartition(t, b, "a", 0)
+	if err := p.Do(testContext(t), func(o *Owned) error { return o.Log().Roll() }); err != nil {
+		t.Fatal(err)
+	}
+	for _, refusal := range []struct {
+		kind faultfs.Kind
+		err  error
+		says string
+	}{
+		{faultfs.Link, syscall.EMLINK, "delete earlier drills"},
+		{faultfs.Link, syscall.EMFILE, "raise the limit"},
+		{faultfs.Link, syscall.ENOSPC, "make some"},
+		{faultfs.Link, &os.LinkError{Op: "link", Err: syscall.EOPNOTSUPP}, "delete earlier drills"},
+		{faultfs.Create, syscall.ENFILE, "raise the limit"},
+	} {
+		fault := faults.Inject(faultfs.Rule{Kinds: refusal.kind, Pattern: "/*/*.fork/*", Err: refusal.err})
+		_, err := (mirrorNode{b}).Fork(testContext(t), forkRequest(t, b, "run"))
+		if !errors.Is(err, refusal.err) || !strings.Contains(err.Error(), refusal.says) || fault.Fired() == 0 {
+			t.Errorf("%v, want one that says %q", err, refusal.says)
+		}
+		fault.Remove()
+		if err := b.dirs[0].failure(); err != nil {
+			t.Fatalf("%v takes the log dir offline: %v", refusal.err, err)
+		}
+		mustAppend(t, p, "more")
+		eventually(t, "nothing is left", func() bool { return len(forksOnDisk(t, w.fs)) == 0 })
+	}
 }
 
 func TestForkFolders(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"syscall"
 	"time"
@@ -108,16 +109,31 @@ func IsNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
+// IsNoHandle reports whether err says that the process, or the system, has no file handle left.
+func IsNoHandle(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// IsNoLink reports whether err says that a file can't have another name: it has as many
+// as the file system allows, the name is on another one, or there are no hard links at all.
+func IsNoLink(err error) bool {
+	var link *os.LinkError
+	if errors.As(err, &link) && (errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS)) {
+		return true
+	}
+	return errors.Is(err, syscall.EMLINK) || errors.Is(err, syscall.EXDEV)
+}
+
 // IsDiskFault reports whether an operation that changes the disk failed so that
-// nobody knows what is on it now. No room, no permission, no file handle left,
-// and a name that is there or isn't, leave everything as it was.
+// nobody knows what is on it now. No room, no permission, no file handle or link
+// left, and a name that is there or isn't, leave everything as it was.
 func IsDiskFault(err error) bool {
-	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, syscall.EMFILE, syscall.ENFILE} {
+	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission} {
 		if errors.Is(err, known) {
 			return false
 		}
 	}
-	return err != nil && !IsNoSpace(err)
+	return err != nil && !IsNoSpace(err) && !IsNoHandle(err) && !IsNoLink(err)
 }
 
 // TempSuffix ends the names of files that WriteAtomic has not renamed yet. Such
