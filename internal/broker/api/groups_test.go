@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -360,6 +361,33 @@ func TestOffsetFetchAll(t *testing.T) {
 		}
 		if version >= 10 && last.TopicID != id || version < 10 && last.Topic != "t" {
 			t.Errorf("version %d: %+v", version, last)
+		}
+	}
+}
+
+// What was committed for a topic that had the name before isn't told to readers of the next one.
+func TestOffsetFetchOfAnotherTopic(t *testing.T) {
+	w, f := newGroupWorld(t)
+	id := w.topic("t", topicOptions{})
+	entry := func(partition int32, of types.TopicID) group.OffsetEntry {
+		return group.OffsetEntry{TopicPartition: types.TopicPartition{Topic: "t", Partition: partition}, Committed: group.Committed{TopicID: of, Offset: 7, LeaderEpoch: 1}}
+	}
+	in := kmsg.NewPtrOffsetFetchRequest()
+	for version := int16(8); version <= 10; version++ {
+		f.offsets = []group.OffsetEntry{entry(0, id), entry(1, types.TopicID{9}), entry(2, types.TopicID{})}
+		in.Groups = []kmsg.OffsetFetchRequestGroup{{Group: "g", Topics: []kmsg.OffsetFetchRequestGroupTopic{{Topic: "t", TopicID: id, Partitions: []int32{0, 1, 2}}}}}
+		var got []int64
+		for _, p := range ask[*kmsg.OffsetFetchResponse](w, in, version).Groups[0].Topics[0].Partitions {
+			if got = append(got, p.Offset); p.ErrorCode != 0 || p.Offset < 0 && p.LeaderEpoch != -1 {
+				t.Errorf("version %d: %+v", version, p)
+			}
+		}
+		if !slices.Equal(got, []int64{7, -1, 7}) {
+			t.Errorf("version %d tells %v", version, got)
+		}
+		in.Groups = []kmsg.OffsetFetchRequestGroup{{Group: "g"}}
+		if all := ask[*kmsg.OffsetFetchResponse](w, in, version).Groups[0].Topics; len(all) != 1 || len(all[0].Partitions) != 2 || all[0].Partitions[1].Partition != 2 {
+			t.Errorf("version %d tells of all %+v", version, all)
 		}
 	}
 }
