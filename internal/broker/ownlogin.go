@@ -58,7 +58,7 @@ func (b *Broker) settleOwnLogIn(ctx context.Context) error {
 }
 
 // makeFirstUser gives a cluster without a single user this node's own one: else
-// nobody could ever log in where every listener wants it (ADR 20). Of nodes that
+// nobody could ever log in where every listener wants it (ADR 21). Of nodes that
 // start at once one makes it.
 func (b *Broker) makeFirstUser(ctx context.Context) error {
 	var records []meta.ScramRecord

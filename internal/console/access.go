@@ -63,7 +63,7 @@ func (a Access) secure(ctx context.Context, ln net.Listener, log *slog.Logger) (
 var open = map[string]bool{"/healthz": true, "/readyz": true}
 
 // closed are the routes that only read and that the token for reading doesn't cover: they give away records, whose readers
-// ACLs choose, or passwords and keys (ADR 21).
+// ACLs choose, or passwords and keys (ADR 22).
 var closed = map[string]bool{"GET /api/v1/vault/{id}/export": true, "GET /api/v1/cluster/backup": true}
 
 // guard lets requests through that may be answered: those with a token that covers them, where one is asked for, and none that another
