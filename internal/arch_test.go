@@ -50,6 +50,7 @@ var edges = map[string][]string{
 	"internal/replay/...":    {"internal/vault", "internal/batch", "internal/core/..."},
 	"internal/await":         {},
 	"internal/assert":        {},
+	"internal/assert/...":    {"internal/assert"},
 	"internal/clock":         {},
 	"internal/probe":         {},
 	"internal/core/...":      {"internal/core/...", "internal/assert", "internal/probe"},

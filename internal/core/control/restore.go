@@ -73,16 +73,21 @@ func recoverRestored(image *meta.Image, p *meta.Partition, policy Policy, me Me)
 		}
 		next.Timelines = extended
 	}
-	for _, l := range found {
-		// Invariant I-220: a partition from a backup is led above every epoch that its replicas know (R19).
-		assert.That(next.LeaderEpoch > l.log.Restored.EpochMax, "I-220: %v from a backup is led in epoch %d, and broker %d knows %d",
-			p.ID, next.LeaderEpoch, l.member.ID, l.log.Restored.EpochMax)
-	}
+	checkAbove(p.ID, next.LeaderEpoch, found)
 	c.Plan = writePartition(image, p, c.Record, me, "elect, after the restore, the leader of")
 	if best.member.ID != me.ID {
 		c.Plan.If = append(c.Plan.If, Me{ID: best.member.ID, Epoch: best.member.BrokerEpoch}.compare(image))
 	}
 	return c, true
+}
+
+// checkAbove states that a partition from a backup is led in a new epoch.
+func checkAbove(id meta.PartitionID, epoch types.LeaderEpoch, found []restoredLog) {
+	for _, l := range found {
+		// Invariant I-220: a partition from a backup is led above every epoch that its replicas know (R19).
+		assert.That(epoch > l.log.Restored.EpochMax, "I-220: %v from a backup is led in epoch %d, and broker %d knows %d",
+			id, epoch, l.member.ID, l.log.Restored.EpochMax)
+	}
 }
 
 // restoredLog is one replica's report on a partition from a backup.

@@ -255,20 +255,49 @@ func (w *walk) checkGroup(id string, g *group) {
 				w.t.Fatalf("I-73: instance %s of %s names %q", m.instance, mid, g.static[m.instance])
 			}
 		}
-		if g.state == Stable && (m.joining != NoRequest || m.syncing != NoRequest) {
-			w.t.Fatalf("I-76: member %s of a stable group has a parked request", mid)
-		}
-		if m.deadline == 0 && m.joining == NoRequest && m.syncing == NoRequest {
-			w.t.Fatalf("I-76: member %s has neither a session nor a parked request", mid)
-		}
 	}
 	if static != len(g.static) {
 		w.t.Fatalf("I-73: %d static members, %d instances", static, len(g.static))
 	}
-	if g.state == PreparingRebalance && g.joinDeadline == 0 {
-		w.t.Fatalf("I-76: group %s prepares a rebalance without an end", id)
+	if why := endless(g); why != "" {
+		w.t.Fatalf("I-76: group %s: %s", id, why)
 	}
 	w.checkTimers(id, g)
+}
+
+// endless says who or what in a group would wait for ever (I-76), "" if nothing does.
+func endless(g *group) string {
+	for mid, m := range g.members {
+		if g.state == Stable && (m.joining != NoRequest || m.syncing != NoRequest) {
+			return "member " + mid + " of a stable group has a parked request"
+		}
+		if m.deadline == 0 && m.joining == NoRequest && m.syncing == NoRequest {
+			return "member " + mid + " has neither a session nor a parked request"
+		}
+	}
+	if g.state == PreparingRebalance && g.joinDeadline == 0 {
+		return "it prepares a rebalance without an end"
+	}
+	return ""
+}
+
+// TestEndlessIsFound: what I-76 rules out is seen.
+func TestEndlessIsFound(t *testing.T) {
+	f := func(wrong bool, g *group) {
+		t.Helper()
+		if why := endless(g); wrong != (why != "") {
+			t.Errorf("%q", why)
+		}
+	}
+	with := func(s State, m member) *group {
+		return &group{state: s, members: map[string]*member{"m": &m}, joinDeadline: 1}
+	}
+	f(false, with(Stable, member{deadline: 1}))
+	f(false, with(PreparingRebalance, member{joining: 3}))
+	f(true, with(Stable, member{}))
+	f(true, with(Stable, member{deadline: 1, joining: 3}))
+	f(true, with(Stable, member{deadline: 1, syncing: 3}))
+	f(true, &group{state: PreparingRebalance})
 }
 
 // checkTimers holds that no deadline of a group is missed.

@@ -98,9 +98,6 @@ func listFor(rec *meta.PartitionRecord, pol Policy, s Source, own *Own) timeline
 // itself, what follows from its KIP-1279 answer, or its derived root (R16). A source
 // that knows of nothing that it mirrored from here has no root in common with us:
 // only a plan takes what is held here then, into the vault (R24).
-//
-// Invariant I-350 (R16): a list that follows from a KIP-1279 answer has our entries up to the
-// last mirrored epoch and one more that begins above it.
 func listAtStart(rec *meta.PartitionRecord, pol Policy, s Source, own *Own) timeline.List {
 	m := s.Mirrored
 	base := listOf(s, pol)
@@ -115,9 +112,17 @@ func listAtStart(rec *meta.PartitionRecord, pol Policy, s Source, own *Own) time
 		return shared
 	}
 	list := shared.SharedUpTo(m.LastEpoch, m.entry(pol, &s, firstAbove(own, m.LastEpoch)))
-	last, _ := list.Last()
-	assert.That(last.FirstEpoch == m.LastEpoch+1 && (len(list) == 1 || list[len(list)-2].FirstEpoch <= m.LastEpoch), "I-350: %v follows from the last mirrored epoch %d", list, m.LastEpoch)
+	checkTakenOver(list, m.LastEpoch)
 	return list
+}
+
+// checkTakenOver states what a list is that follows from a KIP-1279 answer.
+//
+// Invariant I-350 (R16): such a list has our entries up to the last mirrored epoch and one
+// more that begins above it.
+func checkTakenOver(list timeline.List, lastMirrored types.LeaderEpoch) {
+	last, _ := list.Last()
+	assert.That(last.FirstEpoch == lastMirrored+1 && (len(list) == 1 || list[len(list)-2].FirstEpoch <= lastMirrored), "I-350: %v follows from the last mirrored epoch %d", list, lastMirrored)
 }
 
 // firstAbove is where records above an epoch begin here, the log end if there are none.

@@ -89,8 +89,9 @@ func Promote(rec *meta.PartitionRecord, r PromoteRequest) (Promotion, error) {
 	if err != nil {
 		return Promotion{}, err
 	}
-	// Invariant I-341: a promotion at a consistent cut takes nothing from above it.
-	assert.That(r.At == nil || made.LogEnd == *r.At && made.HighWatermark <= *r.At, "I-341: promoted at %d, high watermark %d, for a cut at %v", made.LogEnd, made.HighWatermark, r.At)
+	if r.At != nil {
+		checkPromotedAt(*r.At, &made)
+	}
 	out := rec.Clone()
 	out.Timelines, err = rec.Timelines.Extend(timeline.Entry{ID: r.TimelineID, FirstEpoch: made.PromotedEpoch, FirstOffset: made.LogEnd})
 	if err != nil {
@@ -102,6 +103,12 @@ func Promote(rec *meta.PartitionRecord, r PromoteRequest) (Promotion, error) {
 	out.Promotions = append(out.Promotions, made)
 	checkChange(rec, &out)
 	return Promotion{Record: out, Made: made, OnLeaderOnlyFrom: min(made.HighWatermark, made.LogEnd), OnLeaderOnlyTo: made.LogEnd}, nil
+}
+
+// checkPromotedAt states that a promotion at a consistent cut ends there.
+func checkPromotedAt(at types.Offset, made *meta.PromotionRecord) {
+	// Invariant I-341: a promotion at a consistent cut takes nothing from above it.
+	assert.That(made.LogEnd == at && made.HighWatermark <= at, "I-341: promoted at %d, high watermark %d, for a cut at %d", made.LogEnd, made.HighWatermark, at)
 }
 
 // findPromotion finds the promotion of a start that was done before.

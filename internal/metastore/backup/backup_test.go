@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tidemark/internal/assert/asserttest"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
@@ -128,6 +129,10 @@ func TestDamage(t *testing.T) {
 
 // TestRestore: leaders, in-sync replicas, producer ids and running mirrors are
 // not believed; everything else is as it was.
+func TestARestoreWithoutAnID(t *testing.T) {
+	asserttest.Breaks(t, "I-221", func() { _, _, _ = backup.Mark("c1", nil, meta.Restore{}) })
+}
+
 func TestRestore(t *testing.T) {
 	b, _ := take(t, filled(t))
 	s := mem.New()
