@@ -36,8 +36,8 @@ var (
 	ErrUnknownOutcome = errors.New("the outcome of the metadata transaction is unknown")
 	// ErrUnavailable is matched when the store could not be asked, or refused to work: nothing was written.
 	ErrUnavailable = errors.New("the metadata store is not available")
-	// ErrCompacted is matched when a watch asks for revisions that the store
-	// no longer holds: read everything again.
+	// ErrCompacted is matched when a watch or a read asks for revisions that the
+	// store no longer holds: read everything again.
 	ErrCompacted = errors.New("the metadata revision was compacted")
 	// ErrLeaseNotFound is matched when a lease has ended or never was.
 	ErrLeaseNotFound = errors.New("the lease has ended")
@@ -74,6 +74,10 @@ type Store interface {
 	// Range reads all keys that begin with prefix, in order, as they were
 	// together at the returned revision. It is linearizable.
 	Range(ctx context.Context, prefix string) ([]KV, Revision, error)
+	// RangeAt reads all keys that begin with prefix, in order, as they were at a
+	// revision, which must not be above the store's. ErrCompacted if the store
+	// doesn't hold it any more.
+	RangeAt(ctx context.Context, prefix string, at Revision) ([]KV, error)
 	// Txn carries out one transaction. Its error matches ErrUnknownOutcome
 	// unless nothing was and will be written.
 	Txn(ctx context.Context, txn Txn) (TxnResult, error)

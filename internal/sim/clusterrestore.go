@@ -128,6 +128,9 @@ func (c *cluster) putBack(b *metadataBackup, d dice) {
 	}
 	c.store.Restore(b.snapshot)
 	c.restores.wentBack, c.restores.to = true, b.file.Revision
+	for _, m := range c.machines {
+		m.joinedBack = false
+	}
 	c.k.note("operator", "the store is put back to revision %d, and nobody says so", b.file.Revision)
 	c.start()
 	c.k.after(d.between(5*time.Second, 15*time.Second), "operator reads what the nodes say", c.recoverInPlace)
@@ -214,35 +217,33 @@ func sameReplicas(then []types.BrokerID, now *meta.PartitionRecord) bool {
 }
 
 // started judges a process that serves while the metadata is older than what its
-// folder has followed, and nobody has said so (MetadataWentBack, R19).
+// folder has followed, and nobody has said so (MetadataWentBack, R19). Whose folder
+// knew nothing newer when it first read this metadata has followed it rightly since.
 func (j *judge) started(m *machine) {
 	if !j.c.restores.wentBack || !m.node.IsReady() || m.toldBack {
 		return
 	}
 	m.toldBack = true
 	switch {
-	case m.followedTo > m.bootedOn:
+	case m.followedTo <= j.c.restores.to:
+		j.c.k.probe("restore: a node starts that knew nothing newer")
+	case m.joinedBack:
+		j.c.k.probe("restore: a node starts again on metadata that it found when it knew nothing newer")
+	default:
 		j.fail("MetadataWentBack", "%s serves on metadata that was put back to revision %d, and was at %d when it read it; its folder had followed it to %d",
 			m.name, j.c.restores.to, m.bootedOn, m.followedTo)
-	case m.since > 0 && m.since <= m.followedTo:
-		j.fail("MetadataWentBack", "%s serves on metadata that was put back to revision %d, and showed it who registered since, at %d; its folder had followed it to %d",
-			m.name, j.c.restores.to, m.since, m.followedTo)
-	case m.followedTo > j.c.restores.to:
-		j.c.k.probe("restore: a node starts on other metadata that has come as far as what it knew")
-	default:
-		j.c.k.probe("restore: a node starts that knew nothing newer")
 	}
 }
 
 // noteFollowed reads how far a machine's folder has followed the metadata, before a start.
 func (m *machine) noteFollowed() {
-	m.toldBack, m.followedTo, m.bootedOn, m.since = false, 0, 0, 0
+	m.toldBack, m.followedTo, m.bootedOn = false, 0, 0
 	raw, err := vfs.ReadFile(m.mem, logDir+"/metadata-revision-checkpoint", 512)
 	if err != nil {
 		return
 	}
 	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	if len(lines) < 3 || lines[0] != "2" {
+	if len(lines) < 4 || lines[0] != "3" {
 		return
 	}
 	n, err := strconv.ParseInt(lines[2], 10, 64)
@@ -251,15 +252,9 @@ func (m *machine) noteFollowed() {
 	}
 }
 
-// noteRead takes note of the metadata that a process read before it registered: at
-// which revision, and the first registration in it that was made since it went back.
-func (m *machine) noteRead(kvs []metastore.KV, rev meta.Revision) {
-	m.bootedOn, m.since = rev, 0
-	keys := meta.KeysOf("cluster")
-	for _, kv := range kvs {
-		office := kv.Key == keys.Controller() || strings.HasPrefix(kv.Key, keys.Root()+"brokers/")
-		if office && kv.CreateRevision > m.c.restores.to && (m.since == 0 || kv.CreateRevision < m.since) {
-			m.since = kv.CreateRevision
-		}
-	}
+// noteRead takes note of a process that reads the metadata before it registers.
+func (m *machine) noteRead(rev meta.Revision) {
+	m.bootedOn = rev
+	r := &m.c.restores
+	m.joinedBack = m.joinedBack || r.wentBack && m.followedTo <= r.to
 }

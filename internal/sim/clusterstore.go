@@ -69,9 +69,15 @@ func (s *storeLink) Range(ctx context.Context, prefix string) (kvs []metastore.K
 		return func() { kvs, rev, err = a, b, e }
 	})
 	if lost == nil && err == nil && !s.registers && prefix == meta.KeysOf("cluster").Root() {
-		s.m.noteRead(kvs, rev)
+		s.m.noteRead(rev)
 	}
 	return kvs, rev, unavailable(err, lost)
+}
+
+// RangeAt implements metastore.Store. A start reads the past right after the present:
+// it comes with that answer, so that it takes no message of its own.
+func (s *storeLink) RangeAt(_ context.Context, prefix string, at metastore.Revision) ([]metastore.KV, error) {
+	return s.m.c.store.RangeAt(background, prefix, at)
 }
 
 func unavailable(err, lost error) error {

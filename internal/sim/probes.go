@@ -51,7 +51,7 @@ var knownClusterProbes = []string{
 	"election: after a restore", "follower: log begins anew above its end", "follower: log start follows the leader's",
 	"member: coordinator loads", "member: illegal generation", "member: out of range", "member: timed out",
 	"operator: metadata recovered in place", "operator: metadata restored from a file", "operator: records deleted on every in-sync replica",
-	"restore: a node starts that knew nothing newer", "vault: full, uncommitted records dropped",
+	"restore: a node starts that knew nothing newer", "restore: a node starts again on metadata that it found when it knew nothing newer", "vault: full, uncommitted records dropped",
 	"election: unclean", "end: replicas are equal", "follower: divergence", "network: message lost", "network: request timed out",
 	"operator: topic made again", "operator: unclean election after the faults", "producer: begins anew", "producer: timed out",
 	"producer: NOT_ENOUGH_REPLICAS", "producer: KAFKA_STORAGE_ERROR",

@@ -116,6 +116,11 @@ func (s *switched) Range(ctx context.Context, prefix string) ([]metastore.KV, me
 	return f.what, f.revision, err
 }
 
+// RangeAt implements metastore.Store.
+func (s *switched) RangeAt(ctx context.Context, prefix string, at metastore.Revision) ([]metastore.KV, error) {
+	return again(ctx, s, func(now *etcd.Store) ([]metastore.KV, error) { return now.RangeAt(ctx, prefix, at) })
+}
+
 // Txn implements metastore.Store. What a change of stores interrupts has an unknown outcome.
 func (s *switched) Txn(ctx context.Context, txn metastore.Txn) (metastore.TxnResult, error) {
 	now, err := s.get(ctx)

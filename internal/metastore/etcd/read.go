@@ -27,7 +27,7 @@ func (s *Store) Get(ctx context.Context, key string) (metastore.KV, metastore.Re
 // Range implements metastore.Store.
 func (s *Store) Range(ctx context.Context, prefix string) ([]metastore.KV, metastore.Revision, error) {
 	for attempt := 1; ; attempt++ {
-		kvs, revision, err := s.rangePages(ctx, prefix)
+		kvs, revision, err := s.rangePages(ctx, prefix, 0)
 		// A compaction overtook the pages: begin again at a newer revision.
 		if errors.Is(err, metastore.ErrCompacted) && attempt < readAttempts {
 			continue
@@ -36,10 +36,15 @@ func (s *Store) Range(ctx context.Context, prefix string) ([]metastore.KV, metas
 	}
 }
 
-// rangePages reads the first page linearizably and the others at its revision.
-func (s *Store) rangePages(ctx context.Context, prefix string) ([]metastore.KV, metastore.Revision, error) {
+// RangeAt implements metastore.Store.
+func (s *Store) RangeAt(ctx context.Context, prefix string, at metastore.Revision) ([]metastore.KV, error) {
+	kvs, _, err := s.rangePages(ctx, prefix, int64(at))
+	return kvs, err
+}
+
+// rangePages reads at a revision; at 0 it reads the first page linearizably and the others at its revision.
+func (s *Store) rangePages(ctx context.Context, prefix string, revision int64) ([]metastore.KV, metastore.Revision, error) {
 	var kvs []metastore.KV
-	var revision int64
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	for from := prefix; ; {
 		resp, err := s.read(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(s.o.PageKeys)),

@@ -85,6 +85,9 @@ func (s *Store) Compact(revision metastore.Revision) {
 		s.compacted = max(s.compacted, revision)
 		return
 	}
+	for _, ev := range s.history[:revision+1-s.historyFrom] {
+		replay(s.base, ev)
+	}
 	s.history = slices.Clone(s.history[revision+1-s.historyFrom:])
 	s.historyFrom, s.compacted = revision+1, revision
 	s.wake()
@@ -118,7 +121,7 @@ func (s *Store) Restore(b Backup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision, s.kvs, s.keys = b.revision, maps.Clone(b.kvs), slices.Clone(b.keys)
-	s.history, s.historyFrom, s.compacted = nil, b.revision+1, b.revision
+	s.history, s.historyFrom, s.base, s.compacted = nil, b.revision+1, maps.Clone(b.kvs), b.revision
 	s.leases = make(map[metastore.LeaseID]*lease)
 	s.watchHeld = false
 	s.restores++

@@ -15,6 +15,7 @@ package mem
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,9 +42,10 @@ type Store struct {
 	revision metastore.Revision
 	kvs      map[string]metastore.KV
 	keys     []string // sorted
-	// history holds one element for each revision from historyFrom on.
+	// history holds one element for each revision from historyFrom on, base what was there before.
 	history     []metastore.Events
 	historyFrom metastore.Revision
+	base        map[string]metastore.KV
 	compacted   metastore.Revision
 
 	now       time.Duration // virtual, moved by Advance
@@ -72,6 +74,7 @@ func New() *Store {
 		revision:    1,
 		kvs:         make(map[string]metastore.KV),
 		historyFrom: 2,
+		base:        make(map[string]metastore.KV),
 		leases:      make(map[metastore.LeaseID]*lease),
 		nextLease:   1,
 	}
@@ -118,6 +121,42 @@ func (s *Store) Range(ctx context.Context, prefix string) ([]metastore.KV, metas
 		kvs = append(kvs, copied(s.kvs[key]))
 	}
 	return kvs, s.revision, nil
+}
+
+// RangeAt implements metastore.Store.
+func (s *Store) RangeAt(ctx context.Context, prefix string, at metastore.Revision) ([]metastore.KV, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	switch {
+	case at > s.revision:
+		return nil, fmt.Errorf("revision %d is not reached, the store is at %d: %w", at, s.revision, metastore.ErrInvalidTxn)
+	case at < s.compacted || at < s.historyFrom-1:
+		return nil, metastore.ErrCompacted
+	}
+	then := maps.Clone(s.base)
+	for _, ev := range s.history[:at+1-s.historyFrom] {
+		replay(then, ev)
+	}
+	var kvs []metastore.KV
+	for _, key := range slices.Sorted(maps.Keys(then)) {
+		if strings.HasPrefix(key, prefix) {
+			kvs = append(kvs, copied(then[key]))
+		}
+	}
+	return kvs, nil
+}
+
+// replay does what was done at one revision.
+func replay(kvs map[string]metastore.KV, at metastore.Events) {
+	for _, ev := range at.Events {
+		if ev.Kind == meta.EventPut {
+			kvs[ev.KV.Key] = ev.KV
+		} else {
+			delete(kvs, ev.KV.Key)
+		}
+	}
 }
 
 func (s *Store) keysBelow(prefix string) []string {

@@ -74,6 +74,38 @@ func testRange(t *testing.T, sub Subject) {
 }
 
 // testRangePages writes while it reads: all keys must be of one revision.
+// testRangeAt: what was there at a revision, whatever became of it since, until that is compacted.
+func testRangeAt(t *testing.T, sub Subject) {
+	s := sub.Store
+	do(t, s, put("a/1", "old"), put("a/2", "goes"), put("b/1", "another's"))
+	then := do(t, s, put("a/3", "stays"))
+	do(t, s, put("a/1", "new"), put("a/4", "later"))
+	now := do(t, s, meta.Delete("a/2"))
+	f := func(at metastore.Revision, want string) {
+		t.Helper()
+		kvs, err := s.RangeAt(bounded(t), "a/", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got strings.Builder
+		for _, kv := range kvs {
+			fmt.Fprintf(&got, "%s=%s@%d ", kv.Key, kv.Value, kv.ModRevision-then)
+		}
+		if got.String() != want {
+			t.Errorf("at %d: %s, want %s", at-then, &got, want)
+		}
+	}
+	f(then, "a/1=old@-1 a/2=goes@-1 a/3=stays@0 ")
+	f(now, "a/1=new@1 a/3=stays@0 a/4=later@1 ")
+	if _, err := s.RangeAt(bounded(t), "a/", now+1); err == nil || errors.Is(err, metastore.ErrCompacted) {
+		t.Errorf("a revision that is not reached: %v", err)
+	}
+	sub.Compact(t, now-1)
+	f(now-1, "a/1=new@1 a/2=goes@-1 a/3=stays@0 a/4=later@1 ")
+	_, err := s.RangeAt(bounded(t), "a/", then)
+	wantError(t, err, metastore.ErrCompacted)
+}
+
 func testRangePages(t *testing.T, sub Subject) {
 	s := sub.Store
 	const keys = 100

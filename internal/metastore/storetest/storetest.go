@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 		{"recreated key has a new create revision", testRecreate},
 		{"range", testRange},
 		{"range larger than a page", testRangePages},
+		{"range of a revision", testRangeAt},
 		{"compares", testCompares},
 		{"one revision for a transaction", testOneRevision},
 		{"invalid transactions", testInvalid},
