@@ -28,13 +28,21 @@ type seenMark struct {
 	// offices are those in force at the revision, by which another history with the
 	// same revisions is known.
 	offices offices
+	// digest stands for the partition records at the revision (meta.Image.Digest); known if it was noted.
+	digest pastDigest
 	// unreadable: the note can't be read. Nothing is deleted by it.
 	unreadable bool
 }
 
+// pastDigest is a digest of an image, or none.
+type pastDigest struct {
+	known bool
+	of    uint64
+}
+
 // markOf is where an image stands.
 func markOf(image *meta.Image) seenMark {
-	m := seenMark{revision: image.Revision(), offices: officesOf(image)}
+	m := seenMark{revision: image.Revision(), offices: officesOf(image), digest: pastDigest{true, image.Digest()}}
 	if c, ok := image.Cluster(); ok {
 		m.restore = c.Record.RestoreID()
 	}
@@ -55,7 +63,7 @@ func (d *logDir) writeSeen(now seenMark) error {
 		return nil
 	}
 	now.offices = now.offices.newest()
-	text := fmt.Appendf(nil, "2\n%s\n%d\n%s", now.restore, now.revision, now.offices.lines())
+	text := fmt.Appendf(nil, "3\n%s\n%d\n%016x\n%s", now.restore, now.revision, now.digest.of, now.offices.lines())
 	if err := vfs.WriteAtomic(d.fs, filepath.Join(d.path, seenRevisionFile), text); err != nil {
 		return err
 	}
@@ -83,6 +91,12 @@ func parseSeen(text string) seenMark {
 	var revision string
 	noted, ok := offices{}, true
 	switch {
+	case end >= 5 && lines[0] == "3":
+		m.restore, revision = lines[1], lines[2]
+		sum, err := strconv.ParseUint(lines[3], 16, 64)
+		m.digest = pastDigest{true, sum}
+		noted, ok = parseOffices(lines[4:end])
+		ok = ok && err == nil
 	case end >= 4 && lines[0] == "2":
 		m.restore, revision = lines[1], lines[2]
 		noted, ok = parseOffices(lines[3:end])
@@ -98,7 +112,7 @@ func parseSeen(text string) seenMark {
 		return seenMark{unreadable: true}
 	}
 	m.revision, m.offices = meta.Revision(n), noted
-	if lines[0] != "2" { // an earlier program's, which noted no offices
+	if lines[0] < "2" { // an earlier program's, which noted no offices
 		m.offices.above = m.revision
 	}
 	return m

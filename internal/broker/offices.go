@@ -69,7 +69,8 @@ func (o offices) newest() offices {
 // stranger finds an office that is in force now and was taken at a revision that the
 // dir had followed, and that was not in force then. An office is taken by the creation
 // of its key and the key isn't created again while it is there: in one history, what
-// is there since a revision was there at every one after it. Those that are gone tell nothing.
+// is there since a revision was there at every one after it. Those that are gone tell
+// nothing; they are looked for in the store's own past (partsBefore).
 func (m seenMark) stranger(now offices) (office, bool) {
 	for _, o := range now.list {
 		if o.taken > max(m.offices.above, now.above) && o.taken <= m.revision && !slices.Contains(m.offices.list, o) {
@@ -77,6 +78,16 @@ func (m seenMark) stranger(now offices) (office, bool) {
 		}
 	}
 	return office{}, false
+}
+
+// same reports whether two lists that were made at one revision are of one history,
+// as far as both tell.
+func (o offices) same(p offices) bool {
+	above := max(o.above, p.above)
+	told := func(o offices) []office {
+		return slices.DeleteFunc(slices.Clone(o.list), func(x office) bool { return x.taken <= above })
+	}
+	return slices.Equal(told(o), told(p))
 }
 
 // lines writes offices as they stand in seenRevisionFile.

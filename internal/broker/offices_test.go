@@ -30,6 +30,7 @@ func TestStrangersInOffice(t *testing.T) {
 		{"some can't be read now", seen, offices{above: 20}, false},
 		{"a note of an earlier program", parseSeen("0\n10\n"), offices{list: []office{{8, 4}}}, false},
 		{"one of it after a restore", parseSeen("1\nr\n10\n"), offices{list: []office{{8, 4}}}, false},
+		{"one that noted no digest", parseSeen("2\nr\n10\n0\n3 00000001\n"), offices{list: []office{a, {8, 4}}}, true},
 	} {
 		if o, got := e.seen.stranger(e.now); got != e.want {
 			t.Errorf("%s: %v, %+v", e.name, got, o)
@@ -38,11 +39,11 @@ func TestStrangersInOffice(t *testing.T) {
 }
 
 func TestNoteOfWhatWasFollowed(t *testing.T) {
-	many := seenMark{revision: 90}
+	many := seenMark{revision: 90, digest: pastDigest{true, 1<<63 + 5}}
 	for i := range 2 * notedOffices {
 		many.offices.list = append(many.offices.list, office{meta.Revision(10 + i), uint32(i) << 24})
 	}
-	for _, now := range []seenMark{{revision: 4711}, {restore: "r-1", revision: 12, offices: offices{above: 12}}, many} {
+	for _, now := range []seenMark{{revision: 4711, digest: pastDigest{known: true}}, {restore: "r-1", revision: 12, offices: offices{above: 12}, digest: pastDigest{true, 12}}, many} {
 		d := &logDir{fs: vfs.NewMem(), path: "/data"}
 		d.swept.Store(true)
 		if err := d.fs.MkdirAll(d.path); err != nil {
@@ -59,7 +60,7 @@ func TestNoteOfWhatWasFollowed(t *testing.T) {
 			t.Errorf("%+v isn't followed by %+v", d.seen, now)
 		}
 	}
-	for _, text := range []string{"", "2\n\n7\n", "2\n\n7\n-1\n", "2\n\n7\n0\n5\n", "2\n\n7\n0\n5 xyz\n", "2\n\n7\n0", "3\n\n7\n0\n", "0\n7", "0\nx\n"} {
+	for _, text := range []string{"", "2\n\n7\n", "2\n\n7\n-1\n", "2\n\n7\n0\n5\n", "2\n\n7\n0\n5 xyz\n", "2\n\n7\n0", "3\n\n7\n0\n", "3\n\n7\nxyz\n0\n", "4\n\n7\n0\n0\n", "0\n7", "0\nx\n"} {
 		if m := parseSeen(text); !m.unreadable {
 			t.Errorf("%q was read as %+v", text, m)
 		}

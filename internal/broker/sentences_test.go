@@ -103,7 +103,11 @@ func TestWhatANodeThatCantStartSays(t *testing.T) {
 			createTopic(t, b, fmt.Sprint("other-", i), 1)
 		}
 		return w
-	}, "METADATA_WENT_BACK", "a node registered at revision", "tidemark cluster restore --in-place")
+	}, "METADATA_WENT_BACK", "a node registered in it at revision", "tidemark cluster restore --in-place")
+	f("metadata that went back and went on, and whoever saw to that is gone", func(w *world) *world {
+		wentOnWithout(t, w)
+		return w
+	}, "METADATA_WENT_BACK", "what it holds of revision", "tidemark cluster restore --in-place")
 	f("metadata from before a restore", func(w *world) *world {
 		id := clusterOf(t, w)
 		before := w.store.Backup()

@@ -130,7 +130,7 @@ func (b *Broker) readImage(ctx context.Context) error {
 	if err := b.checkFeatures(v.current()); err != nil {
 		return err
 	}
-	if err := b.noticeRestore(v.current()); err != nil {
+	if err := b.noticeRestore(ctx, v.current()); err != nil {
 		return err
 	}
 	v.broken = b.fail

@@ -2,12 +2,14 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/metastore"
 )
 
 // wayOfWentBack is what an operator does whose metadata went back.
@@ -20,14 +22,21 @@ const wayOfWentBack = "What it says of in-sync replicas may have ceased to be tr
 // that is older than the folders, or has gone on from an older state (a registration
 // tells that the folders should know), and doesn't say so stops the node: what it tells
 // of in-sync replicas was true once, and nobody can see what is missing (R19).
+// What the store still holds of its past says more than what is there now: at the
+// revision that a folder has followed it must be what the folder followed then.
 // The mark of a restore never goes away but by a later one, so that metadata
 // without any is older than a folder that has followed some.
-func (b *Broker) noticeRestore(image *meta.Image) error {
+func (b *Broker) noticeRestore(ctx context.Context, image *meta.Image) error {
 	now := markOf(image)
 	for _, d := range b.dirs {
-		d.trusts.Store(d.seen.follows(now))
+		parts, err := b.partsBefore(ctx, d.seen, now)
+		if err != nil {
+			return err
+		}
+		follows := d.seen.follows(now) && !parts
+		d.trusts.Store(follows)
 		switch {
-		case d.seen.follows(now) || d.isNew() || b.env.rules.TrustOldMetadata:
+		case follows || d.isNew() || b.env.rules.TrustOldMetadata:
 		case d.seen.unreadable:
 			b.logger.Warn("how far this log dir has followed the metadata can't be read: folders that the metadata doesn't know are set aside, not deleted", "dir", d.path)
 		case d.seen.restore != "" && neverRestored(image):
@@ -36,9 +45,12 @@ func (b *Broker) noticeRestore(image *meta.Image) error {
 		case d.seen.restore != now.restore:
 			b.tellRestore(image, d)
 		case d.seen.revision <= now.revision:
-			o, _ := d.seen.stranger(now.offices)
-			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: in the metadata store a node registered at revision %d of which this folder knows nothing, though it has followed the store up to %d: "+
-				"the store was put back to an earlier state and has gone on from there, or it is another store. "+wayOfWentBack, o.taken, d.seen.revision)}
+			what := fmt.Sprintf("what it holds of revision %d isn't what this folder followed then", d.seen.revision)
+			if o, ok := d.seen.stranger(now.offices); ok {
+				what = fmt.Sprintf("a node registered in it at revision %d of which this folder knows nothing, though it has followed the store up to %d", o.taken, d.seen.revision)
+			}
+			return &DirRefused{Dir: d.path, Reason: "METADATA_WENT_BACK: the metadata store has another past than this folder: " + what +
+				"; the store was put back to an earlier state and has gone on from there, or it is another store. " + wayOfWentBack}
 		default:
 			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: the metadata store is at revision %d and this folder has followed it up to %d: "+
 				"it was put back to an earlier state, or it is another store. "+wayOfWentBack,
@@ -46,6 +58,29 @@ func (b *Broker) noticeRestore(image *meta.Image) error {
 		}
 	}
 	return nil
+}
+
+// partsBefore reports whether the store's history parts from the one that a dir has
+// followed at or below the revision up to which it did. The store is asked for what
+// it was then; if it doesn't hold that any more (the embedded one does for minutes),
+// it can't tell, and only who is registered now does.
+func (b *Broker) partsBefore(ctx context.Context, seen, now seenMark) (bool, error) {
+	if !seen.digest.known || seen.restore != now.restore || seen.revision > now.revision || b.env.rules.TrustOldMetadata {
+		return false, nil
+	}
+	then := now
+	if seen.revision < now.revision {
+		kvs, err := b.store.RangeAt(ctx, meta.KeysOf(b.clusterID).Root(), seen.revision)
+		switch {
+		case errors.Is(err, metastore.ErrCompacted):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		image, _ := meta.Load(b.clusterID, kvs, seen.revision)
+		then = markOf(image)
+	}
+	return then.digest != seen.digest || !then.offices.same(seen.offices), nil
 }
 
 // refuseHalfRestored stops a node on metadata that has no record of its cluster,
