@@ -29,7 +29,7 @@ type arbiter struct {
 	// accepted is when an operator last accepted a gap of a mirror.
 	accepted map[string]time.Duration
 	// derived are the lists that entries with derived ids stand for (mirrorskip1279.go).
-	derived map[string]timeline.List
+	derived map[derivedEntry]timeline.List
 	// begun is when a start of a mirror was first seen, by its id.
 	begun map[string]time.Duration
 	// plans are the previews that operators saw, by the partition's plan id.
@@ -61,7 +61,7 @@ type attempt struct {
 
 func newArbiter(w *mirrors) *arbiter {
 	return &arbiter{
-		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{}, accepted: map[string]time.Duration{}, derived: map[string]timeline.List{},
+		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{}, accepted: map[string]time.Duration{}, derived: map[derivedEntry]timeline.List{},
 		begun: map[string]time.Duration{}, plans: map[string]mirror.PartitionPlan{}, committed: map[string]time.Duration{},
 	}
 }

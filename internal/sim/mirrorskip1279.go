@@ -42,10 +42,18 @@ func (w *mirrors) mirrored(ctx context.Context, l *link, broker types.BrokerID, 
 	return told, err
 }
 
+// derivedEntry is an entry of a partition's list. Ids follow from cluster and topic,
+// so that partitions share them.
+type derivedEntry struct {
+	part meta.PartitionID
+	id   string
+}
+
 // derive takes note of what an entry that follows from a KIP-1279 answer stands for:
 // the entries of the source's own list from there on, as the broker that answered knew it.
 func (a *arbiter) derive(sourceID string, image *meta.Image, q src.MirroredQuery, m src.Mirrored) {
-	rec, _ := image.Partition(q.TopicID, q.Partition)
+	part := meta.PartitionID{Topic: q.TopicID, Number: q.Partition}
+	rec, _ := image.Partition(part.Topic, part.Number)
 	if rec == nil {
 		return
 	}
@@ -57,7 +65,7 @@ func (a *arbiter) derive(sourceID string, image *meta.Image, q src.MirroredQuery
 	}
 	var meant timeline.List
 	for _, own := range rec.Timelines {
-		whole := a.derived[own.ID]
+		whole := a.derived[derivedEntry{part, own.ID}]
 		if len(whole) == 0 {
 			whole = timeline.List{own}
 		}
@@ -67,7 +75,7 @@ func (a *arbiter) derive(sourceID string, image *meta.Image, q src.MirroredQuery
 			}
 		}
 	}
-	a.derived[e.ID] = meant
+	a.derived[derivedEntry{part, e.ID}] = meant
 }
 
 // owner is the entry of a list that names an epoch's timeline, -1 if none does.
@@ -97,7 +105,7 @@ func (a *arbiter) isOf(g *grain, l timeline.List) bool {
 		return i >= 0
 	}
 	bound := l[i+1].FirstOffset
-	if meant := a.derived[l[i+1].ID]; len(meant) > 0 {
+	if meant := a.derived[derivedEntry{g.part, l[i+1].ID}]; len(meant) > 0 {
 		bound = max(bound, meant[0].FirstOffset)
 	}
 	return g.next <= bound
@@ -109,7 +117,7 @@ func (a *arbiter) owner(g *grain, l timeline.List) int {
 	if i < 0 || l[i].ID == g.timeline {
 		return i
 	}
-	meant := a.derived[l[i].ID]
+	meant := a.derived[derivedEntry{g.part, l[i].ID}]
 	if n := owner(meant, g.epoch); n >= 0 && meant[n].ID == g.timeline {
 		return i
 	}

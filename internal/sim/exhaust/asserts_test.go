@@ -18,7 +18,7 @@ func TestAStepThatIsNotPossibleAnyMore(t *testing.T) {
 	}
 	e := &explorer{x: &searcher{w: w}}
 	e.again(s, act(doCrash, 0, 0))
-	asserttest.Breaks(t, "I-300", func() { e.again(s, act(doRestart, 0, 0)) }) // it runs
+	asserttest.Breaks(t, "I-300", func() { e.again(s, act(doElect, 0, 0)) }) // it leads
 }
 
 // A history that begins an epoch above its batch is not the one that the batches imply.
