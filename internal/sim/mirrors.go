@@ -181,12 +181,28 @@ func (w *mirrors) push() {
 				l.write(1)
 			}
 		}
+		w.pushKafka()
 	}
 	for _, c := range w.sites {
 		c.electStuck()
 		w.tidyUp(c)
 	}
 	w.k.after(2*time.Second, "clients go on", w.push)
+}
+
+// pushKafka has the cluster that is no Tidemark take a record in every epoch that has
+// none. Without one, a mirror whose source is a mirror doesn't learn of an unclean election at the
+// root: its source lacks records of the last epoch that both know, as if it were behind, and it
+// waits for them (R27).
+func (w *mirrors) pushKafka() {
+	if w.kafka == nil || !w.kafka.src.exist {
+		return
+	}
+	for _, p := range w.kafka.src.parts {
+		if r := p.lead(); r != nil && (r.tail == nil || r.tail.epoch < p.epoch) {
+			w.kafka.write(p, 1, w.k.dice("kafka goes on"))
+		}
+	}
 }
 
 // tidyUp is the operator who looks at a cluster after the faults: fences whose
@@ -270,7 +286,7 @@ func (w *mirrors) unsettled(c *cluster) string {
 		return w.mayLackTopic(c, image)
 	}
 	for p := range image.PartitionsOf(topic) {
-		if why := c.behind(p); why != "" {
+		if why := c.behind(p); why != "" && !servesNobody(p.Record) {
 			return fmt.Sprintf("partition %d: %s", p.ID.Number, why)
 		}
 		if why := w.astray(c, image, p); why != "" {
@@ -278,6 +294,13 @@ func (w *mirrors) unsettled(c *cluster) string {
 		}
 	}
 	return ""
+}
+
+// servesNobody reports whether a partition has adopted no list yet: its leader answers
+// no follower (R19), so that the ISR doesn't grow, and there is nothing to follow.
+// Whether it may stand like that, astray judges.
+func servesNobody(r *meta.PartitionRecord) bool {
+	return r != nil && r.IsMirror() && len(r.Timelines) == 0
 }
 
 // mayLackTopic says why a site without the topic ought to have it.

@@ -110,7 +110,7 @@ func mirrorsMutations() []*Mutation {
 				o.Sites, o.PowerLoss, o.KeepBlock, o.FlushEvery, o.RestartMost = 3, 1, 0, time.Hour, 500*time.Millisecond
 				o.Rates["crash"], o.Rates["failover"], o.Rates["cut-wan"] = 10, 1, 6
 			}})),
-		startingAt(8, of("no-gap-check", "R28: a gap is jumped in silence", []string{"NoSilentGap"},
+		startingAt(34, of("no-gap-check", "R28: a gap is jumped in silence", []string{"NoSilentGap"},
 			&mirrorsMutation{rules: coreRules(core.Rules{NoGapCheck: true}), adjust: func(o *MirrorsOptions) {
 				losses(o)
 				o.ContinueOverGap = false

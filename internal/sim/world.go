@@ -105,18 +105,26 @@ func (w *world) produce(d dice) string {
 		return ""
 	}
 	from := r.end
-	for range 1 + d.IntN(4) {
+	if !w.write(p, 1+d.IntN(4), d) {
+		return ""
+	}
+	return fmt.Sprintf("%s takes %d-%d in epoch %d", p.who(), from, r.end-1, p.epoch)
+}
+
+// write has a partition that is led take so many batches.
+func (w *world) write(p *srcPartition, batches int, d dice) bool {
+	for range batches {
 		b, err := p.batch(d)
 		if err != nil {
 			w.k.fail("PANIC", "build: %v", err)
-			return ""
+			return false
 		}
 		p.append(b)
 		w.src.index(p, b)
 	}
 	p.advance()
 	p.replicate()
-	return fmt.Sprintf("%s takes %d-%d in epoch %d", p.who(), from, r.end-1, p.epoch)
+	return true
 }
 
 // batch makes the next batch of the leader, stamped.
