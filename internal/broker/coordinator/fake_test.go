@@ -167,6 +167,7 @@ type fakeNode struct {
 	cfg     Config
 	// dataID is the id of the topic "data", zero if there is none; restored: the metadata came from a backup.
 	dataID   types.TopicID
+	promoted bool // the topic "data" is no mirror any more
 	restored bool
 	// fresh, if set, is what the image becomes when it has to be a fresh one.
 	fresh func() error
@@ -198,7 +199,7 @@ func (n *fakeNode) setTopics(offsets bool) {
 		for i := range partitions {
 			rec := meta.PartitionRecord{
 				Replicas: []types.BrokerID{7}, ISR: []meta.ISRMember{{ID: 7, BrokerEpoch: 1}}, Leader: 7, LeaderBrokerEpoch: 1, LeaderEpoch: 1,
-				MinISR: 1, Writable: true, Timelines: timeline.List{{ID: "root"}},
+				MinISR: 1, Writable: id == offsetsTopicID || n.promoted, Timelines: timeline.List{{ID: "root"}},
 			}
 			kvs = append(kvs, meta.KV{Key: keys.Partition(id, i), Value: rec.Encode(), CreateRevision: 1, ModRevision: 1})
 		}

@@ -24,13 +24,15 @@ type SyncResult struct {
 	Applied    []OffsetAndMeta // written now, durable
 	Unchanged  int             // held already
 	// Pending offsets are beyond the local log end, or of partitions that
-	// aren't here: to be offered again, and to be clamped at a failover.
+	// aren't here or are no mirrors any more: to be offered again, and to be
+	// clamped at a failover.
 	Pending []OffsetAndMeta
 }
 
 // SyncOffsets writes a source group's committed offsets into the group of the
 // same name, if it has no local members, and none beyond the log end of its
-// partition (DESIGN §6.3, invariant GroupNotAhead). The log ends are read when
+// partition (DESIGN §6.3, invariant GroupNotAhead), and none into a partition that was
+// promoted meanwhile. The log ends are read when
 // the loop takes the request, so that a ClampOffsets that follows a cut sees
 // whatever was written before it. It waits while the groups load. The errors
 // are wire codes: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE and so on: try again later.
@@ -39,7 +41,8 @@ func (c *Coordinator) SyncOffsets(ctx context.Context, groupID string, offsets [
 }
 
 // SyncOffsetsWithin is SyncOffsets for partitions of which this node may hold no
-// replica: ends are log ends that their leaders have told.
+// replica, or that were promoted: ends are log ends that their leaders have told, at
+// which these were mirrors or were promoted.
 func (c *Coordinator) SyncOffsetsWithin(ctx context.Context, groupID string, offsets []OffsetAndMeta, ends map[types.TopicPartition]types.Offset) (SyncResult, error) {
 	if _, err := c.topic.Ensure(ctx); err != nil {
 		return SyncResult{}, err
@@ -78,7 +81,8 @@ func (c *Coordinator) withLogEnds(offsets []OffsetAndMeta, told map[types.TopicP
 		}
 		if t, ok := image.TopicByName(o.Topic); ok {
 			m.TopicID = t.Record.ID
-			if end, here := c.o.LogEnd(t.Record.ID, o.Partition); here {
+			end, here := c.o.LogEnd(t.Record.ID, o.Partition)
+			if here = here && c.isMirrored(t.Record.ID, o.Partition); here {
 				m.LogEnd = end
 			} else if end, ok := told[o.TopicPartition]; ok {
 				m.LogEnd = end
@@ -87,6 +91,15 @@ func (c *Coordinator) withLogEnds(offsets []OffsetAndMeta, told map[types.TopicP
 		all[i] = m
 	}
 	return all
+}
+
+// isMirrored reports whether what the log of a partition held a moment ago was the
+// source's: a promoted one may go on with records of its own, and a source's offset
+// that was read before the promotion, and comes late, would pass these. A log has none
+// of them before this node's image shows the promotion.
+func (c *Coordinator) isMirrored(id types.TopicID, partition int32) bool {
+	rec, _ := c.o.Image().Partition(id, partition)
+	return rec == nil || !rec.Writable
 }
 
 // Cut says that a partition's log was cut and now ends at Offset.

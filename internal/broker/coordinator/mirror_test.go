@@ -44,6 +44,28 @@ func TestSyncOffsets(t *testing.T) {
 	}
 }
 
+// What a source had committed before a promotion, and comes after it, doesn't pass the
+// records that are the promoted log's own: it waits, or takes what the failover took.
+func TestSyncOffsetsAfterAPromotion(t *testing.T) {
+	n, ctx := newFakeNode(2), testContext(t)
+	c := n.start(t)
+	n.lead(t, c)
+	n.promoted = true
+	n.setTopics(true)
+	n.setLogEnd(0, 30) // promoted at 20
+	late := []OffsetAndMeta{sourceOffset(0, 25)}
+	if r, err := c.SyncOffsets(ctx, "g", late); err != nil || len(r.Pending) != 1 {
+		t.Fatalf("read before the promotion: %+v, %v", r, err)
+	}
+	taken := map[types.TopicPartition]types.Offset{late[0].TopicPartition: 20}
+	if r, err := c.SyncOffsetsWithin(ctx, "g", late, taken); err != nil || len(r.Pending) != 1 {
+		t.Fatalf("beyond what was taken: %+v, %v", r, err)
+	}
+	if r, err := c.SyncOffsetsWithin(ctx, "g", []OffsetAndMeta{sourceOffset(0, 20)}, taken); err != nil || len(r.Applied) != 1 {
+		t.Fatalf("as far as was taken: %+v, %v", r, err)
+	}
+}
+
 // The first mirrored offset makes the offsets topic; the sync says "later" until it is led.
 func TestSyncOffsetsMakesTopic(t *testing.T) {
 	n, ctx := newFakeNode(1), testContext(t)

@@ -271,7 +271,9 @@ func (s *sides) ends() map[types.TopicPartition]types.Offset {
 func (m *Mirrors) endsHere(p part) []outcome {
 	var list []outcome
 	for _, l := range m.ledHere(m.o.Node.Image(), p.isOf) {
-		if v, open := l.part.View(); open {
+		v, open := l.part.View()
+		// After the view: a promoted log may have records of its own by then.
+		if rec, _ := m.o.Node.Image().Partition(l.id.Topic, l.id.Number); open && rec != nil && rec.IsMirror() {
 			list = append(list, outcome{TopicPartition: l.tp, Plan: &PartitionPlan{LogEnd: v.HighWatermark}})
 		}
 	}
