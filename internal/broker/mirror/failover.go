@@ -303,7 +303,9 @@ func (r *run) promoteOnce(ctx context.Context, todo []promoting, faults map[type
 		case err != nil:
 			return nil, err
 		case applied:
-			r.m.o.Metrics.Mirror.Promotions.WithLabelValues(r.name).Inc()
+			if reason, _ := core.ReasonOf(c.record.Mirror.Reason); reason != core.StaleRequest { // a start that was taken back is no promotion
+				r.m.o.Metrics.Mirror.Promotions.WithLabelValues(r.name).Inc()
+			}
 			r.drop(of[i].id)
 		default:
 			again = append(again, of[i])
@@ -332,10 +334,20 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 	}
 	var out *awaited
 	err := p.part.Do(ctx, func(o Owned) error {
-		if rec, _ := o.Record(); rec != nil && !rec.Writable {
+		rec, rev := o.Record()
+		if rec != nil && !rec.Writable {
 			if err := core.OfEarlierStart(rec.Mirror, p.topicStart); err != nil {
 				return err
 			}
+		}
+		if rec != nil && rec.IsMirror() && rec.Mirror.State == meta.MirrorStarting && o.Leading() {
+			// A crash left the start before its adoption. Nobody ends it for a mirror that
+			// doesn't run, and there is nothing to promote: clients write again (R25).
+			next, err := core.GoBack(rec, core.Refusal{Reason: core.StaleRequest, Detail: "the mirror was failed over before this start had adopted anything"})
+			if err == nil {
+				out = newAwaited(p.id, rev, next)
+			}
+			return err
 		}
 		req := core.PromoteRequest{TimelineID: r.m.o.IDs.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now(), At: r.cutFor(o, p.id)}
 		done, rev, err := c.promote(o, req)

@@ -1,0 +1,42 @@
+package mirror
+
+import (
+	"context"
+	"testing"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// startedPart is a partition that its leader holds, in a start that has adopted nothing.
+type startedPart struct {
+	Partition
+	owned startedOwned
+}
+
+func (p startedPart) Do(_ context.Context, f func(Owned) error) error { return f(p.owned) }
+
+type startedOwned struct {
+	Owned
+	record  *meta.PartitionRecord
+	leading bool
+}
+
+func (o startedOwned) Record() (*meta.PartitionRecord, meta.Revision) { return o.record, 7 }
+
+func (o startedOwned) Leading() bool { return o.leading }
+
+// TestAFailoverTakesAStartBack: a start that a crash left between its fence and its
+// adoption is ended by the mirror's failover, by whoever leads the partition.
+func TestAFailoverTakesAStartBack(t *testing.T) {
+	r := &run{m: &Mirrors{o: Options{Node: newPaperNode(t, 1)}}, name: "m", copiers: map[meta.PartitionID]*copier{}}
+	rec := &meta.PartitionRecord{LeaderEpoch: 4, Mirror: &meta.MirrorState{Name: "m", StartID: "s", State: meta.MirrorStarting}}
+	p := promoting{id: meta.PartitionID{Topic: paperTopic}, tp: types.TopicPartition{Topic: "t"}, part: startedPart{owned: startedOwned{record: rec, leading: true}}}
+	c, err := r.preparePromotion(t.Context(), &p)
+	if err != nil || c == nil {
+		t.Fatalf("%v, %v", c, err)
+	}
+	if next := c.record; !next.Writable || next.LeaderEpoch != 5 || len(next.Promotions) > 0 || c.from != 7 {
+		t.Errorf("the record becomes %+v, from revision %d", next, c.from)
+	}
+}
