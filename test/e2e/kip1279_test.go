@@ -33,7 +33,8 @@ func startKIPSide(t *testing.T, name string, n int) *kipSide {
 	t.Helper()
 	s := &kipSide{relays: map[types.BrokerID]*relay.Relay{}}
 	s.side, s.cluster = startSideWith(t, name, n, harness.WithSetting("mirror.kip1279.enable", "true"),
-		harness.WithSetting("advertised.listeners", "PLAINTEXT://"+kipAdvertises+":0"))
+		harness.WithSetting("advertised.listeners", "PLAINTEXT://"+kipAdvertises+":0"),
+		harness.WithSetting("mirror.promotion.step", "1")) // both sides give the same epochs
 	for id := range s.nodes {
 		s.advertise(t, id)
 	}
