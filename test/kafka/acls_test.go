@@ -50,8 +50,8 @@ func guardedStandby(t *testing.T, source string) (*node, string) {
 func (n *node) guard() string {
 	n.t.Helper()
 	guarded := fmt.Sprintf("127.0.0.1:%d", cluster.FreePort(n.t))
-	listen := slices.Index(n.args, "--listen")
-	n.args = append(slices.Delete(n.args, listen, listen+2), "--set", "listeners=PLAINTEXT://"+n.kafka+",SASL_PLAINTEXT://"+guarded,
+	listen := slices.Index(n.Args, "--listen")
+	n.Args = append(slices.Delete(n.Args, listen, listen+2), "--set", "listeners=PLAINTEXT://"+n.kafka+",SASL_PLAINTEXT://"+guarded,
 		"--set", "authorizer=acl", "--set", "super.users=User:admin;User:ANONYMOUS")
 	n.start()
 	n.waitReady()

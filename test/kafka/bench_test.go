@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,6 +24,7 @@ import (
 
 	"tidemark/internal/core/types"
 	"tidemark/test/kafka/cluster"
+	"tidemark/test/process"
 )
 
 // docs/perf/README.md says how to run these and what they gave.
@@ -41,37 +41,6 @@ func benchMiB(b *testing.B) int64 {
 	}
 	return n
 }
-
-// cpuSeconds is the processor time that a process has used.
-func cpuSeconds(tb testing.TB, pid int) float64 {
-	tb.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
-	user, _ := strconv.ParseFloat(fields[11], 64)
-	system, _ := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / 100 // USER_HZ
-}
-
-// rssMiB is a process's resident memory.
-func rssMiB(tb testing.TB, pid int) float64 {
-	tb.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kib / 1024
-		}
-	}
-	return 0
-}
-
-func (n *node) pid() int { return n.cmd.Process.Pid }
 
 const catchUpPartitions = 8
 
@@ -188,9 +157,9 @@ func BenchmarkMirrorCatchUp(b *testing.B) {
 		b.ReportMetric(float64(total)/(1<<20)/bare.Seconds(), "bare-MiB/s")
 		b.ReportMetric(float64(total)/(1<<20)/mirrored.Seconds(), "mirror-MiB/s")
 		b.ReportMetric(bare.Seconds()/mirrored.Seconds(), "mirror/bare")
-		b.ReportMetric(cpuSeconds(b, standby.pid())/gib, "mirror-cpu-s/GiB")
+		b.ReportMetric(process.CPUSeconds(b, standby.PID())/gib, "mirror-cpu-s/GiB")
 		b.ReportMetric((rusageSeconds(&self1)-rusageSeconds(&self0))/gib, "bare-cpu-s/GiB")
-		b.ReportMetric(rssMiB(b, standby.pid()), "standby-RSS-MiB")
+		b.ReportMetric(process.ResidentMiB(b, standby.PID()), "standby-RSS-MiB")
 		standby.kill()
 	}
 }
@@ -219,7 +188,7 @@ func BenchmarkMirrorMaker2(b *testing.B) {
 		if err := os.WriteFile(file, []byte(props), 0o600); err != nil {
 			b.Fatal(err)
 		}
-		before := cpuSeconds(b, dst.Node(1).Pid())
+		before := process.CPUSeconds(b, dst.Node(1).Pid())
 		begin := time.Now()
 		mm := exec.Command("java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(libs, "*"), "org.apache.kafka.connect.mirror.MirrorMaker", file)
 		mm.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -244,8 +213,8 @@ func BenchmarkMirrorMaker2(b *testing.B) {
 		took := time.Since(begin)
 		gib := float64(mib) / 1024
 		b.ReportMetric(float64(mib)/took.Seconds(), "mm2-MiB/s")
-		b.ReportMetric(cpuSeconds(b, mm.Process.Pid)/gib, "mm2-cpu-s/GiB")
-		b.ReportMetric((cpuSeconds(b, dst.Node(1).Pid())-before)/gib, "target-kafka-cpu-s/GiB")
+		b.ReportMetric(process.CPUSeconds(b, mm.Process.Pid)/gib, "mm2-cpu-s/GiB")
+		b.ReportMetric((process.CPUSeconds(b, dst.Node(1).Pid())-before)/gib, "target-kafka-cpu-s/GiB")
 		_ = mm.Process.Kill()
 		_ = mm.Wait()
 	}
@@ -320,8 +289,8 @@ func BenchmarkManyPartitions(b *testing.B) {
 				standby := startStandby(b, kafka.Bootstrap())
 				standby.waitMirroring(15*time.Minute, int(partitions))
 				b.ReportMetric(time.Since(begin).Seconds()*1000, "first-start-to-mirroring-ms")
-				b.ReportMetric(cpuSeconds(b, standby.pid()), "first-start-cpu-s")
-				b.ReportMetric(rssMiB(b, standby.pid()), "RSS-MiB")
+				b.ReportMetric(process.CPUSeconds(b, standby.PID()), "first-start-cpu-s")
+				b.ReportMetric(process.ResidentMiB(b, standby.PID()), "RSS-MiB")
 				standby.stop()
 				begin = time.Now()
 				standby.start()
@@ -329,8 +298,8 @@ func BenchmarkManyPartitions(b *testing.B) {
 				b.ReportMetric(time.Since(begin).Seconds()*1000, "restart-ms")
 				standby.waitMirroring(15*time.Minute, int(partitions))
 				b.ReportMetric(time.Since(begin).Seconds()*1000, "restart-to-mirroring-ms")
-				b.ReportMetric(cpuSeconds(b, standby.pid()), "restart-cpu-s")
-				b.ReportMetric(rssMiB(b, standby.pid()), "RSS-after-restart-MiB")
+				b.ReportMetric(process.CPUSeconds(b, standby.PID()), "restart-cpu-s")
+				b.ReportMetric(process.ResidentMiB(b, standby.PID()), "RSS-after-restart-MiB")
 				begin = time.Now()
 				standby.failover()
 				b.ReportMetric(time.Since(begin).Seconds()*1000, "failover-ms")

@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -85,7 +84,7 @@ func newTidemarkContender(t *testing.T) *contender {
 		nodes[id].waitReady()
 	}
 	c.kill = func(id int32) { nodes[id].kill() }
-	c.stop = func(id int32) { nodes[id].signal(syscall.SIGTERM) }
+	c.stop = func(id int32) { nodes[id].stop() }
 	c.start = func(id int32) { nodes[id].start(); nodes[id].waitReady() }
 	c.folder = func(id int32) string { return nodes[id].dir }
 	return c

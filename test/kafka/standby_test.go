@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,29 +19,21 @@ import (
 	"tidemark/internal/await"
 	"tidemark/internal/core/types"
 	"tidemark/test/kafka/cluster"
+	"tidemark/test/process"
 )
 
 // node is a Tidemark process started from the binary that users run.
 type node struct {
-	t       testing.TB
-	dir     string
-	args    []string
-	kafka   string
-	http    string
-	logFile string
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{}
+	*process.Process
+	t     testing.TB
+	dir   string
+	kafka string
+	http  string
 }
 
 func binary(t testing.TB) string {
 	t.Helper()
-	bin := os.Getenv("TIDEMARK_BIN")
-	if bin == "" {
-		t.Fatal("TIDEMARK_BIN names no binary: run `make kafka`")
-	}
-	return bin
+	return process.Binary(t, "kafka")
 }
 
 // startNode runs `tidemark ARGS...` with a data folder and free ports, and waits until it is ready.
@@ -57,17 +48,14 @@ func startNode(t testing.TB, command string, args ...string) *node {
 func newNode(t testing.TB, command string, args ...string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{t: t, dir: filepath.Join(dir, "data"), logFile: filepath.Join(dir, "tidemark.log"),
+	n := &node{t: t, dir: filepath.Join(dir, "data"),
 		kafka: fmt.Sprintf("127.0.0.1:%d", cluster.FreePort(t)), http: fmt.Sprintf("127.0.0.1:%d", cluster.FreePort(t))}
-	n.args = append([]string{command, "--data-dir", n.dir, "--listen", n.kafka, "--http", n.http}, args...)
+	n.Process = &process.Process{Bin: binary(t), LogFile: filepath.Join(dir, "tidemark.log"),
+		Args: append([]string{command, "--data-dir", n.dir, "--listen", n.kafka, "--http", n.http}, args...)}
 	t.Cleanup(func() {
 		n.kill()
 		if t.Failed() {
-			log, _ := os.ReadFile(n.logFile)
-			if len(log) > 6000 {
-				log = log[len(log)-6000:]
-			}
-			t.Logf("end of the node's log:\n%s", log)
+			t.Logf("end of the node's log:\n%s", n.LogEnd(6000))
 		}
 	})
 	return n
@@ -82,58 +70,24 @@ func startStandby(t testing.TB, source string, args ...string) *node {
 
 func (n *node) start() {
 	n.t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	log, err := os.OpenFile(n.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
+	if err := n.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	defer log.Close()
-	cmd := exec.Command(binary(n.t), n.args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	n.cmd, n.done = cmd, make(chan struct{})
-	go func(done chan struct{}) { _ = cmd.Wait(); close(done) }(n.done)
 }
 
 // kill is kill -9 and returns when the process is gone.
-func (n *node) kill() { n.signal(syscall.SIGKILL) }
+func (n *node) kill() { n.End(syscall.SIGKILL) }
 
 // stop ends the process in order.
-func (n *node) stop() { n.signal(syscall.SIGTERM) }
-
-func (n *node) signal(sig syscall.Signal) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cmd == nil {
-		return
-	}
-	_ = n.cmd.Process.Signal(sig)
-	<-n.done
-	n.cmd = nil
-}
+func (n *node) stop() { n.End(syscall.SIGTERM) }
 
 func (n *node) waitReady() {
 	n.t.Helper()
 	eventually(n.t, 60*time.Second, "the node is ready", func() error {
-		select {
-		case <-n.done:
-			log, _ := os.ReadFile(n.logFile)
-			n.t.Fatalf("the node ended:\n%s", log)
-		default:
+		if !n.Running() {
+			n.t.Fatalf("the node ended:\n%s", n.LogEnd(1<<20))
 		}
-		resp, err := http.Get("http://" + n.http + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("readyz says %s", resp.Status)
-		}
-		return nil
+		return process.Ready(http.DefaultClient, n.http)
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"tidemark/test/process"
 )
 
 // TestFigureCatchUp: how fast a follower that was away gets back in sync, and what that does to those who write meanwhile.
@@ -52,7 +54,7 @@ func figureCatchUp(t *testing.T, s *system, run, mib int, tab *table) {
 // cpuOf is the processor time that some nodes, by index, have used so far.
 func (s *system) cpuOf(nodes ...int) (total float64) {
 	for _, i := range nodes {
-		total += cpuSeconds(s.tb, s.nodes[i].pid())
+		total += process.CPUSeconds(s.tb, s.nodes[i].pid())
 	}
 	return total
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tidemark/test/kafka/cluster"
+	"tidemark/test/process"
 )
 
 // system is a cluster of three processes under measurement; each is a broker and a voter of the metadata quorum.
@@ -68,7 +69,7 @@ func startTidemark(tb testing.TB, n int, settings ...string) *system {
 	first := ""
 	s := &system{tb: tb, name: "Tidemark"}
 	for id := 1; id <= n; id++ {
-		p := newProcess(tb, id, first, settings...)
+		p := newNode(tb, id, first, settings...)
 		p.start()
 		p.waitReady()
 		if first == "" {
@@ -76,7 +77,7 @@ func startTidemark(tb testing.TB, n int, settings ...string) *system {
 		}
 		s.folders, s.bootstrap, s.http = append(s.folders, p.dir), append(s.bootstrap, p.kafka), append(s.http, p.http)
 		s.nodes = append(s.nodes, member{
-			pid: p.pid, kill: func() { p.signal(syscall.SIGKILL) }, stop: func() { p.signal(syscall.SIGTERM) }, start: func() { p.start(); p.waitReady() },
+			pid: p.PID, kill: func() { p.End(syscall.SIGKILL) }, stop: func() { p.End(syscall.SIGTERM) }, start: func() { p.start(); p.waitReady() },
 		})
 	}
 	s.connect()
@@ -179,7 +180,7 @@ func (s *system) deleteTopic(name string) {
 func (s *system) cpu() float64 {
 	total := 0.0
 	for _, m := range s.nodes {
-		total += cpuSeconds(s.tb, m.pid())
+		total += process.CPUSeconds(s.tb, m.pid())
 	}
 	return total
 }
@@ -187,7 +188,7 @@ func (s *system) cpu() float64 {
 func (s *system) rss() float64 {
 	total := 0.0
 	for _, m := range s.nodes {
-		total += rssMiB(s.tb, m.pid())
+		total += process.ResidentMiB(s.tb, m.pid())
 	}
 	return total
 }

@@ -10,20 +10,18 @@ package nodes
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"tidemark/internal/vfs/switchboard"
 	"tidemark/test/chaos/links"
+	"tidemark/test/process"
 )
 
 // Network gives namespaces for so many nodes, or proxies where those can't be
@@ -54,6 +52,7 @@ func Network(t testing.TB, count int, proxies bool) links.Network {
 
 // Node is one broker process.
 type Node struct {
+	*process.Process
 	ID    int // of the broker, and its place in the network
 	Dir   string
 	Place links.Place
@@ -65,38 +64,31 @@ type Node struct {
 	// OwnEnd is called when the process ends by itself.
 	OwnEnd func(n *Node, err error)
 
-	t       testing.TB
-	logFile string
-	args    []string
-	net     links.Network
-	boardAt string
-	seen    string // where the test finds Dir, if not by its name
-
-	mu       sync.Mutex // guards the following
-	cmd      *exec.Cmd
-	done     chan struct{}
-	expected bool // the test ended it
-	starts   int
+	t    testing.TB
+	net  links.Network
+	seen string // where the test finds Dir, if not by its name
 }
 
 // New gives node id its folders below root and its place. It joins the cluster of
 // the node whose HTTP address join is, or begins one.
 func New(t testing.TB, root string, id int, net links.Network, join string, settings ...string) *Node {
 	t.Helper()
-	n := &Node{t: t, ID: id, Dir: filepath.Join(root, fmt.Sprintf("node-%d", id)), logFile: filepath.Join(root, fmt.Sprintf("node-%d.log", id)),
-		Place: net.Place(id), net: net, boardAt: filepath.Join(root, fmt.Sprintf("switches-%d", id))}
+	n := &Node{t: t, ID: id, Dir: filepath.Join(root, fmt.Sprintf("node-%d", id)), Place: net.Place(id), net: net}
+	boardAt := filepath.Join(root, fmt.Sprintf("switches-%d", id))
+	n.Process = &process.Process{Bin: os.Getenv("TIDEMARK_BIN"), LogFile: filepath.Join(root, fmt.Sprintf("node-%d.log", id)), Env: []string{"TIDEMARK_SWITCHBOARD=" + boardAt},
+		Launch: func(cmd *exec.Cmd) error { return net.Start(id, cmd) }, OwnEnd: func(err error) { n.OwnEnd(n, err) }}
 	n.HTTP = &http.Client{Transport: &http.Transport{DialContext: net.Dial, DisableKeepAlives: true}}
 	var err error
-	if n.Board, err = switchboard.Create(n.boardAt); err != nil {
+	if n.Board, err = switchboard.Create(boardAt); err != nil {
 		t.Fatal(err)
 	}
-	n.args = []string{"serve", "--node-id", fmt.Sprint(id), "--data-dir", n.Dir, "--listen", n.Place.Kafka, "--advertise", n.Place.Advertise,
+	n.Args = []string{"serve", "--node-id", fmt.Sprint(id), "--data-dir", n.Dir, "--listen", n.Place.Kafka, "--advertise", n.Place.Advertise,
 		"--http", n.Place.HTTP, "--set", "metadata.host=" + n.Place.Host}
 	if join != "" {
-		n.args = append(n.args, "--join", join)
+		n.Args = append(n.Args, "--join", join)
 	}
 	for _, s := range settings {
-		n.args = append(n.args, "--set", s)
+		n.Args = append(n.Args, "--set", s)
 	}
 	t.Cleanup(func() {
 		n.End(syscall.SIGKILL)
@@ -136,101 +128,17 @@ func (n *Node) Folder() string {
 
 // Start runs the process unless it runs.
 func (n *Node) Start() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cmd != nil {
-		return
-	}
-	log, err := os.OpenFile(n.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
+	if err := n.Process.Start(); err != nil {
 		n.t.Error(err)
-		return
-	}
-	defer log.Close()
-	cmd := exec.Command(os.Getenv("TIDEMARK_BIN"), n.args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "TIDEMARK_SWITCHBOARD="+n.boardAt)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := n.net.Start(n.ID, cmd); err != nil {
-		n.t.Error(err)
-		return
-	}
-	done := make(chan struct{})
-	n.cmd, n.done, n.expected = cmd, done, false
-	n.starts++
-	go func() {
-		err := cmd.Wait()
-		n.mu.Lock()
-		own := !n.expected
-		n.cmd = nil
-		n.mu.Unlock()
-		if own {
-			n.OwnEnd(n, err)
-		}
-		close(done)
-	}()
-}
-
-// End sends the signal and returns when the process is gone.
-func (n *Node) End(sig syscall.Signal) {
-	n.mu.Lock()
-	if n.cmd == nil {
-		n.mu.Unlock()
-		return
-	}
-	n.expected = true
-	_ = n.cmd.Process.Signal(sig)
-	done := n.done
-	n.mu.Unlock()
-	<-done
-}
-
-// Starts counts how often the process was started.
-func (n *Node) Starts() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.starts
-}
-
-// Running reports whether there is a process.
-func (n *Node) Running() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cmd != nil
-}
-
-// Signal only sends it.
-func (n *Node) Signal(sig syscall.Signal) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cmd != nil {
-		n.expected = n.expected || sig == syscall.SIGKILL
-		_ = n.cmd.Process.Signal(sig)
 	}
 }
 
 // Ready asks the node itself.
-func (n *Node) Ready() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Place.HTTP+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := n.HTTP.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("readyz says %s", resp.Status)
-	}
-	return nil
-}
+func (n *Node) Ready() error { return process.Ready(n.HTTP, n.Place.HTTP) }
 
 // LastWords is the end of the node's log.
 func (n *Node) LastWords() string {
-	raw, err := os.ReadFile(n.logFile)
+	raw, err := os.ReadFile(n.LogFile)
 	if err != nil {
 		return err.Error()
 	}
@@ -246,7 +154,7 @@ func isPanic(line string) bool {
 // Complaints counts the lines of severity error in the node's log by their
 // message, and what panicked: its message begins with PANIC.
 func (n *Node) Complaints() map[string]int {
-	raw, err := os.ReadFile(n.logFile)
+	raw, err := os.ReadFile(n.LogFile)
 	if err != nil {
 		return map[string]int{err.Error(): 1}
 	}
