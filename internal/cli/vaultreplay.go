@@ -58,8 +58,12 @@ func (c *vaultReplayCmd) Run(ctx context.Context, s Streams) error {
 			return err
 		}
 	}
+	connect, err := c.clientOptions()
+	if err != nil {
+		return err
+	}
 	out, err := replay.Run(ctx, replay.Request{
-		Entry: e.Entry, Open: e.open, Bootstrap: strings.Split(c.Bootstrap, ","), Topic: c.Topic, Partition: c.Partition,
+		Entry: e.Entry, Open: e.open, Connect: connect, Bootstrap: strings.Split(c.Bootstrap, ","), Topic: c.Topic, Partition: c.Partition,
 		OpenTransactions: c.OpenTransactions, DryRun: c.DryRun,
 	})
 	if err != nil {
@@ -76,7 +80,11 @@ func (c *vaultReplayCmd) Run(ctx context.Context, s Streams) error {
 
 // target finds the topic to write into, or makes it, and gives its id.
 func (c *vaultReplayCmd) target(ctx context.Context, s Streams) (types.TopicID, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...))
+	opts, err := c.clientOptions()
+	if err != nil {
+		return types.TopicID{}, err
+	}
+	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		return types.TopicID{}, fmt.Errorf("%w: --bootstrap: %w", errUsage, err)
 	}

@@ -45,6 +45,8 @@ type Request struct {
 	Open  func(ctx context.Context) (io.ReadCloser, error)
 	// Bootstrap are the target cluster's addresses.
 	Bootstrap []string
+	// Connect says what they want: TLS and a log-in; nil for neither.
+	Connect []kgo.Opt
 	// Topic and Partition are the target; an empty topic means the entry's own.
 	Topic     string
 	Partition int32
@@ -100,7 +102,7 @@ func Run(ctx context.Context, r Request) (Result, error) {
 	if err != nil {
 		return out, err
 	}
-	t, err := openTarget(ctx, r.Bootstrap, r.Topic, r.Partition)
+	t, err := openTarget(ctx, &r)
 	if err != nil {
 		return out, err
 	}

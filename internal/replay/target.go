@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,13 +27,13 @@ type target struct {
 func timeOf(ts types.Millis) time.Time { return time.UnixMilli(int64(ts)) }
 
 // openTarget connects and finds the partition's ends.
-func openTarget(ctx context.Context, bootstrap []string, topic string, partition int32) (*target, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap...), kgo.ClientID("tidemark-replay"), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.KeepControlRecords())
+func openTarget(ctx context.Context, r *Request) (*target, error) {
+	client, err := kgo.NewClient(append(slices.Clone(r.Connect), kgo.SeedBrokers(r.Bootstrap...), kgo.ClientID("tidemark-replay"), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.KeepControlRecords())...)
 	if err != nil {
 		return nil, err
 	}
-	t := &target{client: client, topic: topic, partition: partition}
+	t := &target{client: client, topic: r.Topic, partition: r.Partition}
 	if err := t.findEnds(ctx); err != nil {
 		client.Close()
 		return nil, err
