@@ -159,6 +159,9 @@ func (x *step) failover(c int, retry bool) bool {
 	if i < 0 || k.nodes[i].rev != k.rev {
 		return false
 	}
+	if !retry && k.rec.IsMirror() && k.rec.Mirror.State == meta.MirrorStarting {
+		return x.takeBack(c, i)
+	}
 	n := x.node(c, i)
 	own := n.own()
 	req := mirror.PromoteRequest{TimelineID: fmt.Sprintf("%s%d", clusterIDs[c], k.rec.LeaderEpoch), Step: x.w.promotionStep, Now: now, Own: own}
@@ -219,12 +222,7 @@ func (x *step) abandon(c int) bool {
 	}
 	n := x.node(c, i)
 	if k.rec.Mirror.State == meta.MirrorStarting {
-		next, err := mirror.GoBack(k.rec, mirror.Refusal{Reason: mirror.StaleRequest})
-		if err != nil {
-			return false
-		}
-		t, ok := x.write(c, i, next, forVerb, k.rev)
-		return ok && x.commit(c, t, x.lagOf(c))
+		return x.takeBack(c, i)
 	}
 	if mirror.Abandonable(k.rec) != nil {
 		return false
@@ -247,6 +245,17 @@ func (x *step) abandon(c int) bool {
 		return true
 	}
 	return x.commit(c, t, x.lagOf(c))
+}
+
+// takeBack ends a start before its adoption (R25).
+func (x *step) takeBack(c, i int) bool {
+	k := &x.s.c[c]
+	next, err := mirror.GoBack(k.rec, mirror.Refusal{Reason: mirror.StaleRequest})
+	if err != nil {
+		return false
+	}
+	t, ok := x.write(c, i, next, forVerb, k.rev)
+	return ok && x.commit(c, t, x.lagOf(c))
 }
 
 // readBack appends what the first cut took from the newest entry of the vault that holds it.

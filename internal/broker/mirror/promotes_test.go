@@ -6,6 +6,7 @@ import (
 
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/log"
 )
 
 // startedPart is a partition that its leader holds, in a start that has adopted nothing.
@@ -40,3 +41,29 @@ func TestAFailoverTakesAStartBack(t *testing.T) {
 		t.Errorf("the record becomes %+v, from revision %d", next, c.from)
 	}
 }
+
+// TestAHaltedCopierStepsNoMore is I-141: halted, no step comes to the log or to whoever serves it.
+func TestAHaltedCopierStepsNoMore(t *testing.T) {
+	stepped := func(halted bool) (reached bool) {
+		c := &copier{}
+		c.halted.Store(halted)
+		defer func() { reached = recover() != nil }()
+		c.onShard(untouchable{}, nil, nil)
+		return false
+	}
+	if !stepped(false) {
+		t.Error("a step that is not halted comes to nothing")
+	}
+	if stepped(true) {
+		t.Error("a halted step goes on")
+	}
+}
+
+// untouchable is a partition of which a step may see that it is there.
+type untouchable struct{ Owned }
+
+func (untouchable) Record() (*meta.PartitionRecord, meta.Revision) {
+	return &meta.PartitionRecord{}, 1
+}
+
+func (untouchable) Log() *log.Log { return &log.Log{} }
