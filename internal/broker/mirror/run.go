@@ -44,9 +44,9 @@ type run struct {
 	promoting chan struct{}
 	// told are the epochs of the promotions that an event told of; promoting's holder owns it.
 	told map[types.TopicPartition]types.LeaderEpoch
-	// finishing, starting and turning: failovers, starts, and pauses or resumptions, that
-	// were begun are being ended.
-	finishing, starting, turning atomic.Bool
+	// finishing, starting and turning end failovers, starts, and pauses or resumptions that
+	// were begun.
+	finishing, starting, turning duty
 
 	mu sync.Mutex
 	// guards the following
@@ -131,7 +131,7 @@ func (r *run) setRecord(rec *meta.MirrorRecord) {
 	r.record.Store(rec)
 	if rec.Want == meta.WantStopped && before != nil && before.Want != meta.WantStopped {
 		// A failover began, perhaps at another node: each promotes what it leads (R23).
-		r.once(&r.finishing, func() { r.finishFailover(r.ctx) })
+		r.finishing.ask(r.spawn, func() { r.finishFailover(r.ctx) })
 	}
 	if r.throttle != nil {
 		r.throttle.set(s.ThrottleBytesPerSec)
@@ -159,7 +159,7 @@ func (r *run) start() {
 	r.spawn(r.watch.loop)
 	if r.record.Load().Want == meta.WantStopped {
 		// A failover that a restart interrupted goes on: it was decided.
-		r.once(&r.finishing, func() { r.finishFailover(r.ctx) })
+		r.finishing.ask(r.spawn, func() { r.finishFailover(r.ctx) })
 	}
 }
 
@@ -235,11 +235,11 @@ func (r *run) show(id meta.PartitionID) {
 	case rec.Leader != me || !rec.IsMirror():
 	case r.record.Load().Want == meta.WantStopped:
 		// The failover was decided: whoever leads now carries it out.
-		r.once(&r.finishing, func() { r.finishFailover(r.ctx) })
+		r.finishing.ask(r.spawn, func() { r.finishFailover(r.ctx) })
 	case isUnturned(r.record.Load().Want, rec):
-		r.once(&r.turning, func() { r.finishTurn(r.ctx) })
+		r.turning.ask(r.spawn, func() { r.finishTurn(r.ctx) })
 	case rec.Mirror.State == meta.MirrorStarting:
-		r.once(&r.starting, func() {
+		r.starting.ask(r.spawn, func() {
 			if r.m.awaitStarts(r.ctx) {
 				r.finishStarts(r.ctx)
 			}
@@ -259,17 +259,6 @@ func (m *Mirrors) awaitStarts(ctx context.Context) bool {
 		}
 	}
 	return true
-}
-
-// once spawns f unless it runs already.
-func (r *run) once(running *atomic.Bool, f func()) {
-	if !running.CompareAndSwap(false, true) {
-		return
-	}
-	r.spawn(func() {
-		defer running.Store(false)
-		f()
-	})
 }
 
 // drop forgets a partition that the mirror has no more to do with.
