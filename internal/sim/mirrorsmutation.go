@@ -77,6 +77,18 @@ func mirrorsMutations() []*Mutation {
 			&mirrorsMutation{change: fencesInEpoch, adjust: forks}),
 		of("promotes-in-two", "R23: a promotion is two transactions", append([]string{"PromotedOnce"}, harm...),
 			&mirrorsMutation{change: promotesInTwo, adjust: forks}),
+		of("made-unasked", "R23: what is made for a mirror doesn't ask whether it runs (I-260)", []string{"PromotedOnce"},
+			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{MadeUnasked: true}}, adjust: func(o *MirrorsOptions) {
+				forks(o)
+				o.Sites, o.SlowMessage, o.SlowWatch = 3, 0.4, 0.3
+				o.Rates["mirror"], o.Rates["failover"] = 20, 60
+			}}),
+		of("switches-nothing", "R23: a switchover goes on though everything was promoted (I-262)", append([]string{"PromotedOnce", "Convergence"}, harm...),
+			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{SwitchesNothing: true}}, adjust: func(o *MirrorsOptions) {
+				forks(o)
+				o.LateVerbs = 0.7
+				o.Rates["failover"], o.Rates["failback"], o.Rates["switchover"] = 12, 30, 30
+			}}),
 		startingAt(2, of("promotes-any-start", "R23: a late retry promotes a later start", []string{"PromotedOnce"},
 			&mirrorsMutation{retriesAreOld: true, rules: broker.MirrorRules{Mirror: mirror.Rules{PromoteAnyStart: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)

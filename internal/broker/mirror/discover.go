@@ -264,12 +264,16 @@ var errNotRunning = errors.New("the mirror doesn't run any more")
 // would be promoted at once, empty, on a history of its own.
 func (r *run) whileRunning(image *meta.Image, n int, plan func([]meta.MirrorState) ([]meta.Plan, error)) ([]meta.Plan, error) {
 	e, ok := image.Mirror(r.name)
-	if !ok || e.Record.Want != meta.WantRunning {
+	unasked := r.m.o.Rules.MadeUnasked
+	if !ok || e.Record.Want != meta.WantRunning && !unasked {
 		return nil, errNotRunning
 	}
 	states := slices.Repeat([]meta.MirrorState{*core.NewMirrored(r.name, e.Record.StartID)}, n)
 	plans, err := plan(states)
 	for i := range plans {
+		if unasked {
+			break
+		}
 		plans[i].If = append(slices.Clip(plans[i].If), meta.ModRevisionIs(image.Keys().Mirror(r.name), e.ModRevision))
 	}
 	return plans, err

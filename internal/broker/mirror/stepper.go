@@ -37,6 +37,8 @@ type Rules struct {
 	CheckpointBeforeCut bool // R1: the timeline checkpoint is written before the cut
 	PromoteAnyStart     bool // R23: a late failover promotes a later start
 	NoStartFence        bool // R25: a start doesn't close the partition before its second look
+	MadeUnasked         bool // R23, I-260: what is made for a mirror doesn't ask whether it runs
+	SwitchesNothing     bool // I-262: a switchover goes on without partitions
 }
 
 // Outside is what a step leaves to be done outside the shard.

@@ -198,7 +198,7 @@ func (s *sides) find(ctx context.Context) error {
 		}
 	}
 	// Invariant I-262: a switchover goes on only with partitions that it may promote.
-	if len(s.list) == 0 {
+	if len(s.list) == 0 && !s.m.o.Rules.SwitchesNothing {
 		return fmt.Errorf("mirror %s: %w", s.name, errNothingLeft)
 	}
 	return nil
