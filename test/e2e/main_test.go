@@ -5,9 +5,13 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"tidemark/test/e2e/harness"
 )
 
+// TestMain runs the tests, or is a node that one of them has started.
 func TestMain(m *testing.M) {
+	harness.RunProgram()
 	goleak.VerifyTestMain(m,
 		// sarama's metrics have one ticker for the process, which nothing ends.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
