@@ -82,8 +82,7 @@ func (p *Partition) settleDeletes() {
 	if p.env.rules.DeleteAtOnce {
 		low = own
 	}
-	// Invariant I-233: the low watermark is at most the leader's own log start.
-	assert.That(low <= own, "I-233: %s: low watermark %d above the log start %d", p.tp, low, own)
+	checkLow(p.tp, low, own)
 	p.deletes = slices.DeleteFunc(p.deletes, func(op *deleteOp) bool {
 		if low < op.at {
 			return false
@@ -95,4 +94,10 @@ func (p *Partition) settleDeletes() {
 	if len(p.deletes) == 0 {
 		p.deletes = nil
 	}
+}
+
+// checkLow states that nobody's deletion is answered by what this leader itself still holds.
+func checkLow(tp types.TopicPartition, low, own types.Offset) {
+	// Invariant I-233: the low watermark is at most the leader's own log start.
+	assert.That(low <= own, "I-233: %s: low watermark %d above the log start %d", tp, low, own)
 }
