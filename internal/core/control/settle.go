@@ -22,7 +22,6 @@ var (
 	probeRestored     = probe.New("control: the best log leads after a restore")
 	probeRestoreWaits = probe.New("control: after a restore replicas are waited for")
 	probeStaleJoin    = probe.New("control: a join in a registration that has ended")
-	probeReassignWait = probe.New("control: the end of a reassignment waits for another leader")
 	probeReassigned   = probe.New("control: a reassignment ends, and its leader goes")
 )
 
