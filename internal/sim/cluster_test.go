@@ -171,14 +171,14 @@ func TestAnOffsetOfAnEarlierTopic(t *testing.T) {
 		t.Helper()
 		c := consumerThatRead(t).c
 		c.topic, c.wantTopic = types.TopicID{1}, types.TopicID{1}
-		old := c.check.commits("g", 0, 93, c.topic)
+		old := c.check.commits("g", 0, 93, c.topic, c.topic)
 		c.topic, c.wantTopic = types.TopicID{2}, types.TopicID{2}
 		of := c.wantTopic
 		if earlier {
 			told := group.OffsetEntry{Committed: group.Committed{Offset: 93, Metadata: old.text}}
 			of = c.check.foundIn("g", told, c.wantTopic)
 		}
-		c.check.notAhead(c.machine(1), "g", c.check.commits("g", 0, 93, of))
+		c.check.notAhead(c.machine(1), "g", c.check.commits("g", 0, 93, c.topic, of))
 		if found := c.k.failure; (found != nil) != breaks || breaks && found.Invariant != "GroupNotAhead" {
 			t.Errorf("found %v", found)
 		}

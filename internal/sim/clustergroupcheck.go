@@ -82,10 +82,10 @@ func (j *judge) assigned(m *machine, groupID string, generation int32, id string
 	j.coordinates(m, groupID, "assigns")
 }
 
-// commits takes note of a commit that is about to be sent, of an offset in topic of.
-func (j *judge) commits(groupID string, p int32, at types.Offset, of types.TopicID) *groupCommit {
+// commits takes note of a commit that is about to be sent, for a topic, of an offset in topic of.
+func (j *judge) commits(groupID string, p int32, at types.Offset, topic, of types.TopicID) *groupCommit {
 	g := j.group(groupID)
-	c := &groupCommit{text: fmt.Sprintf("%s/%d", groupID, len(g.byText)), partition: p, offset: at, topic: j.c.wantTopic, of: of, began: j.c.k.now, ended: -1}
+	c := &groupCommit{text: fmt.Sprintf("%s/%d", groupID, len(g.byText)), partition: p, offset: at, topic: topic, of: of, began: j.c.k.now, ended: -1}
 	g.byText[c.text] = c
 	return c
 }

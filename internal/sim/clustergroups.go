@@ -318,7 +318,7 @@ func (g *member) commit() {
 	ev := group.Commit{Group: g.group, MemberID: g.id, Generation: g.generation}
 	for _, p := range g.assigned {
 		if at, ok := g.positions[p]; ok {
-			c := g.c.check.commits(g.group, p, at, g.found[p])
+			c := g.c.check.commits(g.group, p, at, g.topic, g.found[p])
 			ev.Offsets = append(ev.Offsets, group.CommitOffset{
 				Topic: clusterTopic, TopicID: g.topic, Partition: p, Offset: at, LeaderEpoch: types.NoLeaderEpoch, Metadata: c.text, Retention: -1,
 			})
@@ -328,7 +328,12 @@ func (g *member) commit() {
 		g.pause()
 		return
 	}
+	topic := g.topic
 	g.ask(g.coordinator, "commit", memberTimeout, func(m *machine) func() {
+		if _, exists := m.node.Image().Topic(topic); !exists {
+			m.k.probe("member: commits for a topic that isn't there")
+			return func() {} // UNKNOWN_TOPIC_ID, before the coordinator hears of it
+		}
 		carriedOut := m.c.check.commitArrives(g.group, ev.Offsets)
 		r := m.node.Groups().Commit(m.node.Context(), ev)
 		carriedOut()

@@ -48,6 +48,10 @@ type machine struct {
 	// bootedOn is the revision of the metadata that the process read before it registered:
 	// what others write beside its start may lift it up to what its folder has followed.
 	bootedOn meta.Revision
+	// since is the first registration or office in it that was taken after it went back, 0 if none was.
+	since meta.Revision
+	// pastGone: the store held nothing any more of what the folder had followed.
+	pastGone bool
 	// joinedBack: a process has read metadata that was put back, and its folder knew nothing newer.
 	// What the folder says since is of that metadata.
 	joinedBack, toldBack bool

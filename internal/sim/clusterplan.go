@@ -204,7 +204,7 @@ func (c *cluster) holdWatch(d dice) string {
 	span := d.between(100*time.Millisecond, 5*time.Second)
 	c.store.HoldWatches(true)
 	if d.chance(0.2) {
-		c.store.Compact(1 << 40)
+		c.forgetPast()
 	}
 	c.k.after(span, "watch goes on", func() {
 		if !c.storeIsDown {

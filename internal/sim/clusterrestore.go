@@ -32,6 +32,8 @@ type restores struct {
 	// followed it further (METADATA_WENT_BACK). to is the revision it went back to.
 	wentBack bool
 	to       meta.Revision
+	// pastFrom: of revisions below it the store holds nothing any more, 0: it holds all since it went back.
+	pastFrom meta.Revision
 }
 
 // takeBackup takes a backup, as an operator does who sleeps well.
@@ -127,7 +129,7 @@ func (c *cluster) putBack(b *metadataBackup, d dice) {
 		return
 	}
 	c.store.Restore(b.snapshot)
-	c.restores.wentBack, c.restores.to = true, b.file.Revision
+	c.restores.wentBack, c.restores.to, c.restores.pastFrom = true, b.file.Revision, 0
 	for _, m := range c.machines {
 		m.joinedBack = false
 	}
@@ -229,6 +231,9 @@ func (j *judge) started(m *machine) {
 		j.c.k.probe("restore: a node starts that knew nothing newer")
 	case m.joinedBack:
 		j.c.k.probe("restore: a node starts again on metadata that it found when it knew nothing newer")
+	case m.pastGone && m.followedTo <= m.bootedOn && (m.since == 0 || m.since > m.followedTo):
+		// Nothing tells the histories apart: the store has dropped its past, and whoever is registered came later.
+		m.joinedBack = true
 	default:
 		j.fail("MetadataWentBack", "%s serves on metadata that was put back to revision %d, and was at %d when it read it; its folder had followed it to %d",
 			m.name, j.c.restores.to, m.bootedOn, m.followedTo)
@@ -252,9 +257,28 @@ func (m *machine) noteFollowed() {
 	}
 }
 
-// noteRead takes note of a process that reads the metadata before it registers.
-func (m *machine) noteRead(rev meta.Revision) {
-	m.bootedOn = rev
+// noteRead takes note of the metadata that a process reads before it registers: at which
+// revision, the first registration in it that was made since it went back, and whether
+// the store still knows what it was when this folder last followed it.
+func (m *machine) noteRead(kvs []metastore.KV, rev meta.Revision) {
 	r := &m.c.restores
+	m.bootedOn, m.since, m.pastGone = rev, 0, r.pastFrom > m.followedTo
 	m.joinedBack = m.joinedBack || r.wentBack && m.followedTo <= r.to
+	keys := meta.KeysOf("cluster")
+	for _, kv := range kvs {
+		office := kv.Key == keys.Controller() || strings.HasPrefix(kv.Key, keys.Root()+"brokers/")
+		if office && kv.CreateRevision > r.to && (m.since == 0 || kv.CreateRevision < m.since) {
+			m.since = kv.CreateRevision
+		}
+	}
+}
+
+// forgetPast drops the store's history, as a compaction does.
+func (c *cluster) forgetPast() {
+	_, rev, err := c.store.Get(background, "")
+	if err != nil {
+		return
+	}
+	c.store.Compact(rev)
+	c.restores.pastFrom = rev
 }

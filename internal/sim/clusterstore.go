@@ -69,7 +69,7 @@ func (s *storeLink) Range(ctx context.Context, prefix string) (kvs []metastore.K
 		return func() { kvs, rev, err = a, b, e }
 	})
 	if lost == nil && err == nil && !s.registers && prefix == meta.KeysOf("cluster").Root() {
-		s.m.noteRead(rev)
+		s.m.noteRead(kvs, rev)
 	}
 	return kvs, rev, unavailable(err, lost)
 }

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"math"
 	"time"
 
 	"tidemark/internal/batch"
@@ -73,6 +75,9 @@ func (r *reader) exchange(ctx context.Context, m *machine, request []byte) ([]by
 				reply(func() { once(func() { answer = raw }) })
 			}
 		})
+		if end := endOf(request); end != nil && r.k.buggified("consumer: ends its session") {
+			r.endSession(m, request, end)
+		}
 	}, func() { once(func() { lost = true }) })
 	if err := p.until(ctx, func() bool { return settled }); err != nil {
 		settled = true
@@ -82,6 +87,33 @@ func (r *reader) exchange(ctx context.Context, m *machine, request []byte) ([]by
 		return nil, errLost
 	}
 	return answer, nil
+}
+
+// endSession has a consumer end its session while a fetch of it is at work and the same
+// frame, which came twice, waits for its turn. The consumer finds its session gone.
+func (r *reader) endSession(m *machine, request, end []byte) {
+	for _, frame := range [][]byte{request, end} {
+		frame = append([]byte(nil), frame...)
+		m.task(func() { _, _ = m.node.Answer(m.node.Context(), frame) }) // nobody waits for these answers
+	}
+}
+
+// endOf makes of a fetch within a session the one that ends the session (KIP-227): the
+// session's epoch is -1. Nil for a fetch that belongs to no session yet.
+func endOf(fetch []byte) []byte {
+	const header, limits = 2 + 2 + 4 + 2, 4 + 4 + 4 + 1 // up to the client id; from the longest wait to the isolation level
+	version, id := binary.BigEndian.Uint16(fetch[2:]), int16(binary.BigEndian.Uint16(fetch[8:]))
+	at := header + int(max(id, 0)) + 1 + limits
+	if version < 15 {
+		at += 4 // the replica's id
+	}
+	session, epoch := binary.BigEndian.Uint32(fetch[at:]), binary.BigEndian.Uint32(fetch[at+4:])
+	if session == 0 || epoch == 0 {
+		return nil
+	}
+	end := append([]byte(nil), fetch...)
+	binary.BigEndian.PutUint32(end[at+4:], math.MaxUint32)
+	return end
 }
 
 // pollWire fetches once over the wire.
