@@ -11,11 +11,8 @@ import (
 	"tidemark/internal/core/epoch"
 	"tidemark/internal/core/txn"
 	"tidemark/internal/core/types"
-	"tidemark/internal/probe"
 	"tidemark/internal/vfs"
 )
-
-var probeOwed = probe.New("log: the last steps of a change wait for room on the disk")
 
 // Log is one partition's log. See the package comment for who may call what.
 type Log struct {
@@ -145,7 +142,6 @@ func (l *Log) owe(step func() error) error {
 	if errors.Is(err, ErrNoSpace) {
 		// Invariant I-234: at most one change is owed: no other begins before it is done.
 		assert.That(l.owed == nil, "I-234: %s owes two changes", l.dir)
-		probeOwed.Reached()
 		l.owed = step
 	}
 	return err

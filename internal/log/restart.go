@@ -11,10 +11,9 @@ import (
 )
 
 var (
-	probeCutAll       = probe.New("log: a cut leaves no record")
-	probeCutAtStart   = probe.New("log: a cut in the batch that holds the log start")
-	probeCutAllInGap  = probe.New("log: a cut leaves no record, in a gap above the log start")
-	probeLeaveDeleted = probe.New("log: deleted records give way to a batch of an older epoch")
+	probeCutAll      = probe.New("log: a cut leaves no record")
+	probeCutAtStart  = probe.New("log: a cut in the batch that holds the log start")
+	probeCutAllInGap = probe.New("log: a cut leaves no record, in a gap above the log start")
 )
 
 // Restart (W) removes everything through R1 and begins an empty log at the
@@ -104,7 +103,6 @@ func (l *Log) leaveDeleted(first *batch.Header) error {
 	if !ok || last.PartitionLeaderEpoch <= first.PartitionLeaderEpoch {
 		return nil
 	}
-	probeLeaveDeleted.Reached()
 	s, gone := l.empty(l.marks.end, l.history, l.producers)
 	return l.settleCut(func() error { return l.replaceAll(s, &gone) }, l.history, false, CutReason{})
 }

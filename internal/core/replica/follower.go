@@ -11,7 +11,6 @@ import (
 
 var (
 	probeRebase     = probe.New("replica: the leader's log start lies within its first batch")
-	probeFellShort  = probe.New("replica: an answer is taken up to a batch that can't be")
 	probeNotVouched = probe.New("replica: a log start that the leader doesn't vouch for")
 )
 
@@ -342,7 +341,6 @@ func (f *Follower) usable(own *Log, batches []Batch) (n int, why string) {
 		}
 		if why != "" {
 			if i > 0 {
-				probeFellShort.Reached()
 				why = ""
 			}
 			return i, why
