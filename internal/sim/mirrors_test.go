@@ -15,7 +15,7 @@ func TestMirrorsSameSeedSameRun(t *testing.T) {
 
 // TestMirrorsFindNothing looks through the same seeds each time: when it fails, a change is why.
 func TestMirrorsFindNothing(t *testing.T) {
-	for profile, count := range map[string]int{"mirrors": 18, "mirrors-calm": 6, "mirrors-kafka": 8} {
+	for profile, count := range map[string]int{"mirrors": 18, "mirrors-calm": 6, "mirrors-kafka": 8, "mirrors-kip1279": 8} {
 		totals, err := Look(Search{From: 3_000_000, Count: count, Profile: profile, Found: func(r *Result) {
 			t.Errorf("%s\nreplay: tidemark sim --seed %d --profile %s", r.Summary(), r.Run.Seed, profile)
 		}})
