@@ -5,6 +5,7 @@ package chaosmirror_test
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"tidemark/internal/core/meta"
@@ -20,7 +21,7 @@ type fault struct {
 	name        string
 	least, most time.Duration // how long it holds
 	do          func(n *nemesis, ctx context.Context, s step)
-	// alone: the operator does nothing meanwhile, and everything is in order before.
+	// alone: nobody is ordered to change sides meanwhile, and everything is in order before.
 	alone bool
 }
 
@@ -246,9 +247,11 @@ func powerLoss(n *nemesis, ctx context.Context, s step) {
 // failingSyncsLose breaks disks that lose what was not synced.
 func failingSyncsLose(n *nemesis, ctx context.Context, s step) {
 	onAlignedNodes(n, ctx, s, func(victims []*nodes.Node) {
-		for _, b := range victims {
-			n.FailSyncs(ctx, s.hold, b, true)
+		var all sync.WaitGroup
+		for _, b := range victims { // at once: both clusters are in order only now
+			all.Go(func() { n.FailSyncs(ctx, s.hold, b, true) })
 		}
+		all.Wait()
 	})
 }
 

@@ -46,6 +46,13 @@ func (w *world) keepTrying(what string, f func() error) {
 	}
 }
 
+// order asks a cluster to change sides, or to take that back. Nothing that takes what
+// a replica had not synced happens meanwhile: a promotion keeps what its leader alone has.
+func (w *world) order(c *cluster, f func(context.Context, *console.Client) error) (err error) {
+	w.n.Beside(func() { err = c.ask(w.t.Context(), verbTimeout, f) })
+	return err
+}
+
 // failOver promotes a cluster's mirror until every partition is writable, at a
 // consistent cut if that can be had soon and is wanted.
 func (w *world) failOver(s *cluster, mirrorName string, consistent bool) {
@@ -56,7 +63,7 @@ func (w *world) failOver(s *cluster, mirrorName string, consistent bool) {
 			w.saw("consistent failovers that were given up", 1)
 		}
 		var st mirror.Status
-		err := s.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) (err error) {
+		err := w.order(s, func(ctx context.Context, cl *console.Client) (err error) {
 			st, err = cl.FailoverOf(ctx, mirrorName, console.FailoverRequest{Consistent: consistent})
 			return err
 		})
@@ -92,7 +99,7 @@ func (w *world) failOver(s *cluster, mirrorName string, consistent bool) {
 // the operator fails over.
 func (w *world) switchOver(p, s *cluster) (clean bool) {
 	var st mirror.Status
-	err := s.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) (err error) {
+	err := w.order(s, func(ctx context.Context, cl *console.Client) (err error) {
 		st, err = cl.Switchover(ctx, mirrorName, mirror.SwitchoverRequest{TimeoutMs: 15_000})
 		return err
 	})
@@ -187,7 +194,7 @@ func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition][]h
 		if plan == "" {
 			return errors.New("partitions began to mirror meanwhile")
 		}
-		err = p.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
+		err = w.order(p, func(ctx context.Context, cl *console.Client) error {
 			_, err := cl.Failback(ctx, mirrorName, mirror.FailbackRequest{Plan: plan})
 			return err
 		})
@@ -297,7 +304,7 @@ func (w *world) compare(p *cluster, told mirror.Preview, views map[types.TopicPa
 // abandon takes a failback back as far as that is possible still, and reports
 // whether a partition is written again. Those are expected to cut nothing.
 func (w *world) abandon(p *cluster, cuts map[types.TopicPartition][]history.Batch) bool {
-	err := p.ask(w.t.Context(), verbTimeout, func(ctx context.Context, cl *console.Client) error {
+	err := w.order(p, func(ctx context.Context, cl *console.Client) error {
 		_, err := cl.OnTopics(ctx, mirrorName, "abandon", console.TopicsRequest{})
 		return err
 	})
