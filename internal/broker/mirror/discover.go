@@ -208,6 +208,9 @@ func (r *run) takeTopic(ctx context.Context, t *source.Topic, configs topicConfi
 	image := r.m.o.Node.Image()
 	here, ok := image.TopicByName(t.Name)
 	if !ok {
+		if image.IsDropped(t.Name) {
+			return false, errors.New("a drill here that is being made or deleted has the name; --exclude leaves the topic out")
+		}
 		if named, taken := image.NameEntry(t.Name); taken {
 			return false, fmt.Errorf("the topic's metadata here can't be read: %w", named.Fault)
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"tidemark/internal/clock"
-	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
@@ -250,19 +249,11 @@ func (r *run) unpromoted(topics []string) []promoting {
 		if !ok || (len(topics) > 0 && !slices.Contains(topics, t.Record.Name)) {
 			continue
 		}
-		if r.ledElsewhere(image, p.Record) {
-			continue
-		}
 		if part, held := r.m.o.Node.Partition(p.ID.Topic, p.ID.Number); held {
 			list = append(list, promoting{id: p.ID, tp: part.Name(), part: part})
 		}
 	}
 	return list
-}
-
-// ledElsewhere reports whether another node leads the partition, and so promotes it.
-func (r *run) ledElsewhere(image *meta.Image, rec *meta.PartitionRecord) bool {
-	return rec.Leader != r.m.o.Node.NodeID() && !control.NeedsLeader(image, rec)
 }
 
 // promoteOnce makes and commits the promotions of all partitions, and gives those to be tried again.
@@ -422,7 +413,7 @@ func (r *run) afterPromotion(ctx context.Context, topics []string, faults map[ty
 			continue
 		}
 		part, held := r.m.o.Node.Partition(p.ID.Topic, p.ID.Number)
-		if !held || r.ledElsewhere(image, p.Record) || (len(topics) > 0 && !slices.Contains(topics, part.Name().Topic)) {
+		if !held || (len(topics) > 0 && !slices.Contains(topics, part.Name().Topic)) {
 			continue
 		}
 		if err := awaitServing(ctx, part, p.Record.LeaderEpoch); err != nil {

@@ -97,8 +97,7 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 		err = s.syncGroups(ctx)
 	}
 	if err != nil {
-		s.reopen()
-		return Status{}, fmt.Errorf("mirror %s: the switchover went back: %w; the source is written as before, and the mirror runs on", name, err)
+		return Status{}, fmt.Errorf("mirror %s: the switchover went back: %w; %s", name, err, s.reopen())
 	}
 	st, err := m.FailoverOf(ctx, name, FailoverOrder{StartID: s.start})
 	if err != nil {
@@ -164,6 +163,7 @@ func (m *Mirrors) newSwitch(ctx context.Context, name string, r SwitchoverReques
 var errNothingLeft = errors.New("nothing of the mirror is left to be switched over: it was failed over meanwhile")
 
 // find learns who leads the source's partitions, and whether the source can be fenced.
+// Where it fails, what was known stays: whatever is closed then is opened by it.
 func (s *sides) find(ctx context.Context) error {
 	client, err := s.r.source()
 	if err != nil {
@@ -178,13 +178,18 @@ func (s *sides) find(ctx context.Context) error {
 		topics[md.Topics[i].Name] = &md.Topics[i]
 	}
 	image := s.m.o.Node.Image()
-	s.list, s.tidemark = nil, true
+	var list []switched
+	tidemark := true
 	for t := range image.TopicsByName() {
 		for p := range image.PartitionsOf(t.ID) {
 			if p.Record == nil || !(part{Mirror: s.name}).isOf(t, p) {
 				continue
 			}
 			tp := types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number}
+			if at := topics[tp.Topic]; at != nil && len(at.Partitions) > int(t.Record.Partitions) {
+				return fmt.Errorf("topic %s has %d partitions at the source and %d here: %w; they are made here with the next look (mirror.metadata.refresh.ms), try again",
+					tp.Topic, len(at.Partitions), t.Record.Partitions, ErrState)
+			}
 			k, failed := leaderOf(&copier{tp: tp, gone: goneLooks}, md, topics[tp.Topic])
 			if failed.Reason != "" {
 				return fmt.Errorf("%s: %s", tp, failed.Detail)
@@ -193,14 +198,15 @@ func (s *sides) find(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			s.tidemark = s.tidemark && told != nil
-			s.list = append(s.list, switched{id: p.ID, tp: tp, leader: k.leader.broker})
+			tidemark = tidemark && told != nil
+			list = append(list, switched{id: p.ID, tp: tp, leader: k.leader.broker})
 		}
 	}
 	// Invariant I-262: a switchover goes on only with partitions that it may promote.
-	if len(s.list) == 0 && !s.m.o.Rules.SwitchesNothing {
+	if len(list) == 0 && !s.m.o.Rules.SwitchesNothing {
 		return fmt.Errorf("mirror %s: %w", s.name, errNothingLeft)
 	}
+	s.list, s.tidemark = list, tidemark
 	return nil
 }
 
@@ -226,6 +232,9 @@ func (s *sides) fenceAndDrain(ctx context.Context) (map[types.TopicPartition]typ
 		}
 		ends[f.TopicPartition] = f.LogEnd
 	}
+	if err == nil {
+		err = s.complete(ends)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -241,6 +250,16 @@ func (s *sides) fenceAndDrain(ctx context.Context) (map[types.TopicPartition]typ
 	}
 }
 
+// complete refuses ends of which a partition is missing: it would count as drained.
+func (s *sides) complete(ends map[types.TopicPartition]types.Offset) error {
+	for _, p := range s.list {
+		if _, ok := ends[p.tp]; !ok {
+			return fmt.Errorf("%s: the source doesn't say where it ends", p.tp)
+		}
+	}
+	return nil
+}
+
 // behind names a partition that doesn't have all of its source, "" if none.
 func (s *sides) behind(ends map[types.TopicPartition]types.Offset) string {
 	have := s.ends()
@@ -252,13 +271,11 @@ func (s *sides) behind(ends map[types.TopicPartition]types.Offset) string {
 	return ""
 }
 
-// ends are the committed ends here, of leaders wherever they are.
+// ends are the committed ends here, of leaders wherever they are. Brokers that don't
+// answer may lead nothing of the mirror; what they lead is missing.
 func (s *sides) ends() map[types.TopicPartition]types.Offset {
 	out := map[types.TopicPartition]types.Offset{}
-	list, err := s.m.everywhere(s.r.ctx, partEnds, part{Mirror: s.name}, askPatience)
-	if err != nil {
-		return out
-	}
+	list, _ := s.m.everywhere(s.r.ctx, partEnds, part{Mirror: s.name}, askPatience)
 	for _, o := range list {
 		if o.Plan != nil {
 			out[o.TopicPartition] = o.Plan.LogEnd
@@ -332,7 +349,7 @@ func (s *sides) sourceEnds(ctx context.Context) (map[types.TopicPartition]types.
 			out[tp] = a.Offset
 		}
 	}
-	return out, nil
+	return out, s.complete(out)
 }
 
 // ask sends one question about all partitions to the source's leaders. again:
@@ -386,10 +403,11 @@ func (q *asked) add(p switched) {
 }
 
 // reopen takes the fences back, with patience: a source that stays closed is the
-// operator's to open (mirror reopen).
-func (s *sides) reopen() {
+// operator's to open (mirror reopen). It says in words what has become of both sides.
+func (s *sides) reopen() string {
+	const runsOn = "the mirror runs on"
 	if !s.tidemark {
-		return
+		return runsOn
 	}
 	ctx, cancel := clock.WithTimeout(s.m.ctx, s.timeout)
 	defer cancel()
@@ -401,12 +419,12 @@ func (s *sides) reopen() {
 			}
 		}
 		if err == nil {
-			return
+			return "the source is written as before, and " + runsOn
 		}
 		s.m.log.Error("the source can't be opened again yet", "mirror", s.name, "err", err)
 		if !pause(ctx, s.r.backoff(n)) || s.find(ctx) != nil && ctx.Err() != nil {
 			s.m.log.Error("the source stays closed to writes; `tidemark mirror reopen` there opens it", "mirror", s.name)
-			return
+			return fmt.Sprintf("%s, but its source stays closed to writes (%v): `tidemark mirror reopen` there opens it", runsOn, err)
 		}
 	}
 }
