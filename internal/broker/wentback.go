@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"tidemark/internal/core/meta"
@@ -76,6 +77,11 @@ func (b *Broker) partsBefore(ctx context.Context, seen, now seenMark) (bool, err
 			return false, nil
 		case err != nil:
 			return false, err
+		}
+		for i := range kvs {
+			if strings.HasPrefix(kvs[i].Key, meta.KeysOf(b.clusterID).Root()+"partitions/") {
+				kvs[i].Value = nil // its revisions are enough, and reading it takes most of the time
+			}
 		}
 		image, _ := meta.Load(b.clusterID, kvs, seen.revision)
 		then = markOf(image)

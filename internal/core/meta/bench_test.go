@@ -127,3 +127,13 @@ func BenchmarkValidateAndEncode(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDigest measures what a log dir notes of an image with its checkpoints.
+func BenchmarkDigest(b *testing.B) {
+	kvs, revision := benchSnapshot(10_000)
+	image, _ := Load("c1", kvs, revision)
+	for b.Loop() {
+		image.Digest()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/partition")
+}
