@@ -236,6 +236,10 @@ func TestCertificateIsReloaded(t *testing.T) {
 		got := serving(pool2)
 		return got != nil && got.SerialNumber.Cmp(second) == 0
 	})
+	own, err := cfg.GetClientCertificate(nil) // what a client of the same node shows
+	if err != nil || own.Leaf.SerialNumber.Cmp(second) != 0 {
+		t.Errorf("a client shows %v, %v", own, err)
+	}
 }
 
 // serial numbers test certificates apart.

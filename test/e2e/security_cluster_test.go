@@ -306,3 +306,43 @@ func TestRefusalsAreCounted(t *testing.T) {
 		t.Error("the failed log-in isn't counted")
 	}
 }
+
+// TestTheFirstUser: a node whose only listener wants a log-in is of use from its first
+// start on; a user that was taken away stays away while there is another one.
+func TestTheFirstUser(t *testing.T) {
+	b := harness.StartBroker(t, append(brokersLogIn("SCRAM-SHA-256", "first"), harness.WithSetting("listeners", "SASL_PLAINTEXT://127.0.0.1:0"),
+		harness.WithSetting("authorizer", "acl"), harness.WithSetting("super.users", "User:broker;User:alice"), harness.WithSetting("connection.failed.authentication.delay.ms", "1"))...)
+	admin := func(user, password string) *kadm.Client {
+		return kadm.NewClient(as(t, b, sha256Of(user, password), kgo.RequestRetries(0)))
+	}
+	alter := func(by *kadm.Client, remove []kadm.DeleteSCRAM, set []kadm.UpsertSCRAM) {
+		t.Helper()
+		out, err := by.AlterUserSCRAMs(harness.Context(t), remove, set)
+		if err == nil {
+			err = out.Error()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	isIn := func(user, password string) bool {
+		_, err := admin(user, password).ListBrokers(harness.Context(t))
+		if err != nil && !errors.Is(err, kerr.SaslAuthenticationFailed) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	alter(admin("broker", "first"), nil, []kadm.UpsertSCRAM{{User: "alice", Mechanism: kadm.ScramSha256, Iterations: 4096, Password: "a"}})
+	for _, m := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
+		alter(admin("alice", "a"), []kadm.DeleteSCRAM{{User: "broker", Mechanism: m}}, nil)
+	}
+	b = b.Restart(t)
+	if isIn("broker", "first") || !isIn("alice", "a") {
+		t.Error("a user that was taken away is back")
+	}
+	alter(admin("alice", "a"), []kadm.DeleteSCRAM{{User: "alice", Mechanism: kadm.ScramSha256}}, nil)
+	b = b.Restart(t)
+	if !isIn("broker", "first") {
+		t.Error("nobody can ever log in here again")
+	}
+}
