@@ -109,7 +109,7 @@ func (m *Mirrors) planDrill(name string, r DrillRequest) (*drill, error) {
 		Steps: []DrillStep{}, Partitions: []DrillPartition{}, Groups: []DrillGroup{}, Message: []string{}}
 	for t := range image.TopicsByName() {
 		if strings.HasPrefix(t.Record.Name, prefix) {
-			return nil, fmt.Errorf("drill %s: topic %s exists: %w; delete that topic or drill first (mirror drill delete %s), or choose another name", r.Drill, t.Record.Name, ErrExists, r.Drill)
+			return nil, fmt.Errorf("drill %s: topic %s exists: %w; delete that topic or drill first (mirror drill delete %s), or choose another name", r.Drill, t.Record.Name, ErrState, r.Drill)
 		}
 		if !isMirrored(image, name, t.Record.Name) || !chosen.topic(t.Record.Name) {
 			continue

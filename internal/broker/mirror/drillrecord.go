@@ -36,11 +36,11 @@ func (m *Mirrors) freeDrillName(ctx context.Context, name string, dryRun bool) e
 	}
 	switch r := e.Record; {
 	case r.State == meta.DrillReady:
-		return fmt.Errorf("drill %s of mirror %s is there, made at %s: %w; delete it first (mirror drill delete %s), or choose another name",
-			name, r.Mirror, time.UnixMilli(int64(r.At)).UTC().Format(time.RFC3339), ErrExists, name)
+		return fmt.Errorf("drill %s of mirror %s exists, begun at %s: %w; delete it first (mirror drill delete %s), or choose another name",
+			name, r.Mirror, time.UnixMilli(int64(r.At)).UTC().Format(time.RFC3339), ErrState, name)
 	case r.State == meta.DrillMaking && !control.IsAbandoned(image, r) && r.Broker != me.ID:
 		return fmt.Errorf("drill %s of mirror %s is being made through broker %d: %w; wait for it, give it up (mirror drill delete %s), or choose another name",
-			name, r.Mirror, r.Broker, ErrExists, name)
+			name, r.Mirror, r.Broker, ErrState, name)
 	}
 	// Nobody makes it: this node makes one drill at a time, and this is the one.
 	if dryRun {
@@ -57,11 +57,10 @@ func (m *Mirrors) freeDrillName(ctx context.Context, name string, dryRun bool) e
 
 // drillRefusal gives refusals of core/control the kinds that verbs have.
 func drillRefusal(err error) error {
-	switch {
-	case errors.Is(err, control.ErrDrillExists):
-		return fmt.Errorf("%w: %w", ErrExists, err)
-	case errors.Is(err, control.ErrDrillLevel), errors.Is(err, control.ErrDrillOver):
-		return fmt.Errorf("%w: %w", ErrState, err)
+	for _, kind := range []error{control.ErrDrillExists, control.ErrDrillLevel, control.ErrDrillOver} {
+		if errors.Is(err, kind) {
+			return fmt.Errorf("%w: %w", ErrState, err)
+		}
 	}
 	return err
 }
