@@ -222,6 +222,11 @@ func TestIterate(t *testing.T) {
 		if it.Next() {
 			t.Fatal("went on after the end")
 		}
+		n = 0
+		whole, err := batch.Whole(b, func(batch.Header) { n++ })
+		if cut := errors.Is(want, batch.ErrShort); n != batches || len(whole) != len(b)-rest || (err == nil) != (cut || want == nil) {
+			t.Fatalf("%s: %d whole batches in %d bytes, %v", name, n, len(whole), err)
+		}
 	}
 	f("nothing", nil, 0, 0, nil)
 	f("two", both, 2, 0, nil)

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"errors"
 	"fmt"
 )
 
@@ -47,3 +48,17 @@ func (it *Iterator) Err() error { return it.err }
 
 // Rest is what has not been walked: the partial or damaged batch and all after it.
 func (it *Iterator) Rest() []byte { return it.rest }
+
+// Whole gives the whole batches at the head of b, calls each with their headers in order,
+// and says what is wrong with the batch after them unless it is only cut short, as the
+// last one of a fetch may be.
+func Whole(b []byte, each func(Header)) (whole []byte, err error) {
+	it := Iterate(b)
+	for it.Next() {
+		each(it.Header)
+	}
+	if err = it.Err(); errors.Is(err, ErrShort) {
+		err = nil
+	}
+	return b[:len(b)-len(it.Rest())], err
+}

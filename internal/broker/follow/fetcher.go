@@ -405,7 +405,9 @@ func answerOf(w *wanted, p *source.FetchedPartition) Answer {
 		a.Reply.Kind = replica.AnswerDiverging
 		a.Reply.Diverging = replica.EpochEnd{Epoch: p.Diverging.Epoch, End: p.Diverging.End}
 	default:
-		a.Records, a.Reply.Batches, a.Fault = wholeBatches(p.Records)
+		a.Records, a.Fault = batch.Whole(p.Records, func(h batch.Header) {
+			a.Reply.Batches = append(a.Reply.Batches, replica.Batch{Base: h.BaseOffset, Next: h.NextOffset(), Epoch: h.PartitionLeaderEpoch})
+		})
 	}
 	return a
 }
@@ -429,23 +431,4 @@ func (f *fetcher) askStarts(list []*wanted, hand func(*wanted, Answer)) {
 		}
 		hand(w, Answer{Reply: replica.Reply{To: w.Request, Kind: replica.AnswerOutOfRange, LogStart: start.Offset, HighWatermark: types.NoOffset}})
 	}
-}
-
-// wholeBatches gives the whole batches at the head of b and their headers'
-// numbers, and what is wrong with the one after them unless it is only cut short.
-func wholeBatches(b []byte) ([]byte, []replica.Batch, error) {
-	var list []replica.Batch
-	size := 0
-	for len(b)-size >= batch.HeaderSize {
-		h, err := batch.ParseHeader(b[size:])
-		if err != nil {
-			return b[:size], list, err
-		}
-		if h.Size() > len(b)-size {
-			break
-		}
-		list = append(list, replica.Batch{Base: h.BaseOffset, Next: h.NextOffset(), Epoch: h.PartitionLeaderEpoch})
-		size += h.Size()
-	}
-	return b[:size], list, nil
 }

@@ -386,7 +386,9 @@ func withRecords(f core.Fetch, reply replica.Reply, records []byte) (core.Event,
 	var data []byte
 	if reply.Kind == replica.AnswerData && !f.Peek {
 		var err error
-		data, reply.Batches, err = wholeBatches(records)
+		data, err = batch.Whole(records, func(h batch.Header) {
+			reply.Batches = append(reply.Batches, replica.Batch{Base: h.BaseOffset, Next: h.NextOffset(), Epoch: h.PartitionLeaderEpoch})
+		})
 		if err != nil && len(reply.Batches) == 0 {
 			return core.SourceFailed{Ticket: f.Ticket, Reason: core.CorruptSource, Detail: fmt.Sprintf("the batch at offset %d: %v", f.Request.Offset, err)}, nil
 		}
@@ -419,23 +421,4 @@ func (f *fetcher) compareByEpochEnd(w *want, reply *replica.Reply) bool {
 		w.agreed = true
 	}
 	return true
-}
-
-// wholeBatches gives the whole batches at the head of b and their headers'
-// numbers, and what is wrong with the one after them unless it is only cut short.
-func wholeBatches(b []byte) ([]byte, []replica.Batch, error) {
-	var list []replica.Batch
-	size := 0
-	for len(b)-size >= batch.HeaderSize {
-		h, err := batch.ParseHeader(b[size:])
-		if err != nil {
-			return b[:size], list, err
-		}
-		if h.Size() > len(b)-size {
-			break
-		}
-		list = append(list, replica.Batch{Base: h.BaseOffset, Next: h.NextOffset(), Epoch: h.PartitionLeaderEpoch})
-		size += h.Size()
-	}
-	return b[:size], list, nil
 }

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 
@@ -67,22 +66,8 @@ func TestCompareWith(t *testing.T) {
 	}
 }
 
-func TestWholeBatches(t *testing.T) {
-	a := made(t, 1, batch.None, 5, 6, record{5, "x"}, record{6, "y"})
-	b := made(t, 2, batch.None, 9, 9, record{9, "z"})
-	whole := slices.Concat(a, b)
-	data, list, err := wholeBatches(whole)
-	if err != nil || len(data) != len(whole) || len(list) != 2 || list[1].Base != 9 || list[1].Next != 10 || list[1].Epoch != 2 || list[0].Next != 7 {
-		t.Errorf("whole: %d bytes, %+v, %v", len(data), list, err)
-	}
-	if data, list, err := wholeBatches(whole[:len(whole)-1]); err != nil || len(data) != len(a) || len(list) != 1 {
-		t.Errorf("cut short: %d bytes, %+v, %v", len(data), list, err)
-	}
-	damaged := bytes.Clone(whole)
-	damaged[len(a)+16] = 1 // magic
-	if data, list, err := wholeBatches(damaged); err == nil || len(data) != len(a) || len(list) != 1 {
-		t.Errorf("damaged: %d bytes, %+v, %v", len(data), list, err)
-	}
+func TestPrefixOf(t *testing.T) {
+	whole := slices.Concat(made(t, 1, batch.None, 5, 6, record{5, "x"}, record{6, "y"}), made(t, 2, batch.None, 9, 9, record{9, "z"}))
 	if _, err := prefixOf(whole, 3); err == nil {
 		t.Errorf("three batches were found in two")
 	}
