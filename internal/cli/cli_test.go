@@ -75,6 +75,8 @@ func TestExitCodes(t *testing.T) {
 	f(2, "add --yes", "mirror", "failover", "m", "--api", "http://127.0.0.1:1")
 	f(1, "is the node running?", "mirror", "list", "--api", "http://127.0.0.1:1")
 	f(1, "is the node running?", "meta", "--api", "http://127.0.0.1:1")
+	f(1, "is the node running? --bootstrap names", "topic", "list", "--bootstrap", "127.0.0.1:1")
+	f(2, "--join \"nonsense\": want HOST:PORT", "serve", "--data-dir", dir, "--join", "nonsense")
 	f(2, "nothing to change", "topic", "alter", "t")
 }
 

@@ -54,7 +54,7 @@ func (c *clusterBackupCmd) Run(ctx context.Context, s Streams) error {
 func writeWhole(path string, write func(*bufio.Writer) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
-		return err
+		return fmt.Errorf("%s can't be written: %w", path, errors.Unwrap(err)) // the name in err is a temporary one
 	}
 	defer os.Remove(tmp.Name()) // it is gone if all went well
 	out := bufio.NewWriterSize(tmp, 1<<16)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -61,6 +62,10 @@ func (t Target) reach(err error) error {
 	var silent *kgo.ErrFirstReadEOF
 	if t.CommandConfig == "" && (errors.As(err, &silent) || errors.Is(err, io.EOF)) {
 		return fmt.Errorf("%s: %w; if that listener wants TLS or a log-in, name a file with them by --command-config", t.Bootstrap, err)
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return fmt.Errorf("no answer from %s: %w (is the node running? --bootstrap names its Kafka address)", t.Bootstrap, err)
 	}
 	return fmt.Errorf("%s: %w", t.Bootstrap, err)
 }

@@ -101,6 +101,9 @@ func (t Target) printStatus(s Streams, st mirror.Status) error {
 	if err := t.print(s.Out, st, func() table { return statusTable(st) }); err != nil {
 		return err
 	}
+	if st.Reason != "" || len(st.Partitions) == 0 {
+		fmt.Fprintln(s.Err, headline(st))
+	}
 	if st.Loss != nil && t.Output != "json" && t.Output != "yaml" {
 		fmt.Fprintln(s.Err, st.Loss.Statement)
 	}

@@ -58,6 +58,9 @@ func (f *nodeFlags) resolve() (*config.Broker, []config.Warning, error) {
 		{"--http", "http.listener", f.HTTP},
 		{"--join", "metadata.join", f.Join},
 	}
+	if _, _, err := net.SplitHostPort(f.Join); f.Join != "" && err != nil {
+		return nil, nil, fmt.Errorf("%w: --join %q: want HOST:PORT, the HTTP API (default port 9644) of a node that runs", errUsage, f.Join)
+	}
 	for _, addr := range []struct{ flag, key, value string }{{"--listen", "listeners", f.Listen}, {"--advertise", "advertised.listeners", f.Advertise}} {
 		if addr.value == "" {
 			continue
