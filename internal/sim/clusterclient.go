@@ -12,79 +12,25 @@ import (
 	"tidemark/internal/wire"
 )
 
-// lane is one producer's writing to one partition: idempotent, one batch at a
-// time, each sent again until it is acknowledged.
+// lane is one producer's writing to one partition.
 type lane struct {
-	c         *cluster
-	k         *kernel
-	number    int
-	partition int
-	acks      int16
-	topic     types.TopicID // that the producer id is for
-	pid       types.ProducerID
-	seq       int32
-	queue     []int // records of each batch that waits
-	raw       []byte
-	records   int32
-	sent      int // attempts, so that a late answer is known
-	busy      bool
-	made      int
-	believes  types.BrokerID
-	// ackedSince is when the last acknowledgement came.
-	ackedSince time.Duration
+	producing
+	c     *cluster
+	acks  int16
+	topic types.TopicID // that the producer id is for
 }
 
 func newLane(c *cluster, number, partition int, acks int16) *lane {
-	return &lane{c: c, k: c.k, number: number, partition: partition, acks: acks, ackedSince: -1}
+	l := &lane{producing: newProducing(c.k, number, partition), c: c, acks: acks}
+	l.producing.renew, l.producing.send = l.renew, l.send
+	return l
 }
 
-func (l *lane) who() string { return fmt.Sprintf("producer %d-%d", l.number, l.partition) }
-
-// write orders a batch of n records.
-func (l *lane) write(n int) {
-	l.queue = append(l.queue, n)
-	if !l.busy {
-		l.busy = true
-		l.next()
+func (l *lane) renew(always bool) {
+	if always || l.topic != l.c.wantTopic || l.pid == 0 {
+		l.c.pids++
+		l.pid, l.seq, l.topic = l.c.pids, 0, l.c.wantTopic
 	}
-}
-
-// next makes the next batch and sends it.
-func (l *lane) next() {
-	if len(l.queue) == 0 {
-		l.busy = false
-		return
-	}
-	l.build()
-	l.send()
-}
-
-func (l *lane) build() {
-	if l.topic != l.c.wantTopic || l.pid == 0 {
-		l.newID()
-	}
-	d := l.k.dice("records " + l.who())
-	l.made++
-	o := batch.BuilderOptions{LeaderEpoch: types.NoLeaderEpoch}
-	o.Producer = &batch.Producer{ID: l.pid, Epoch: 0, BaseSequence: l.seq}
-	b := batch.NewBuilder(o)
-	l.records = int32(l.queue[0])
-	now := epoch2026 + types.Millis(l.k.now/time.Millisecond)
-	for i := range l.records {
-		b.Append(now, fmt.Appendf(nil, "key-%d", d.IntN(8)), fmt.Appendf(nil, "%s %d.%d%0*d", l.who(), l.made, i, 1+d.IntN(60), 0))
-	}
-	raw, err := b.Build()
-	if err != nil {
-		l.k.fail("PANIC", "build: %v", err)
-		return
-	}
-	l.raw = raw
-}
-
-// newID makes the lane another producer: what was sent before may be there or not.
-func (l *lane) newID() {
-	l.c.pids++
-	l.pid, l.seq, l.topic = l.c.pids, 0, l.c.wantTopic
 }
 
 // leader finds who may lead, as metadata requests tell; what is told of a topic
@@ -109,28 +55,10 @@ const clientTimeout = 1500 * time.Millisecond
 func (l *lane) send() {
 	d := l.k.dice("clients " + l.who())
 	if l.believes == 0 || d.chance(0.1) {
-		l.believes, _ = l.c.leader(l.c.wantTopic, l.partition, d, l.believes)
+		l.believes, _ = l.c.leader(l.c.wantTopic, int(l.partition), d, l.believes)
 	}
-	l.sent++
-	attempt, m, raw := l.sent, l.c.machine(l.believes), append([]byte(nil), l.raw...)
-	topic, acks, part := l.c.wantTopic, l.acks, int32(l.partition)
-	l.c.net.call(l.who(), m.name, "produce", clientTimeout, func(reply func(func())) {
-		if !m.serves() {
-			return
-		}
-		m.task(func() {
-			base, err := m.produce(topic, part, raw, acks)
-			reply(func() {
-				if attempt == l.sent {
-					l.answered(base, err)
-				}
-			})
-		})
-	}, func() {
-		if attempt == l.sent {
-			l.answered(0, wire.ErrRequestTimedOut)
-		}
-	})
+	m, topic := l.c.machine(l.believes), l.c.wantTopic
+	l.attempt(l.c.net, m, func(raw []byte) (types.Offset, error) { return m.produce(topic, l.partition, raw, l.acks) }, l.answered)
 }
 
 // produce is a Produce request at a broker; it runs as a task there.
@@ -150,22 +78,17 @@ func (m *machine) produce(topic types.TopicID, number int32, raw []byte, acks in
 	return res.BaseOffset, nil
 }
 
-func (l *lane) answered(_ types.Offset, err error) {
+func (l *lane) answered(err error) {
 	l.sent++
 	if err == nil {
-		l.seq += l.records
-		l.queue = l.queue[1:]
-		l.ackedSince = l.k.now
+		l.acknowledged()
 		l.next()
 		return
 	}
 	d := l.k.dice("clients " + l.who())
 	switch code := api.CodeOf(err); code {
 	case wire.ErrOutOfOrderSequenceNumber, wire.ErrUnknownProducerID, wire.ErrInvalidProducerEpoch, wire.ErrUnknownTopicID, wire.ErrUnknownTopicOrPartition:
-		l.k.probe("producer: begins anew")
-		l.newID()
-		l.build()
-		l.believes = 0
+		l.anew()
 	case wire.ErrNotLeaderOrFollower:
 		l.believes = 0
 	case wire.ErrRequestTimedOut:

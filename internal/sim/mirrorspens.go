@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
@@ -13,34 +12,28 @@ import (
 )
 
 // pen is one producer of one partition, which writes wherever the partition may be
-// written: idempotent, one batch at a time, each sent again until it is acknowledged,
-// to another cluster too. It is at home at one site, and nothing tells it that another
-// was promoted.
+// written, to another cluster too. It is at home at one site, and nothing tells it that
+// another was promoted.
 type pen struct {
-	w          *mirrors
-	k          *kernel
-	number     int
-	partition  int32
-	home       int
-	pid        types.ProducerID
-	seq        int32
-	queue      []int // records of each batch that waits
-	raw        []byte
-	records    int32
-	sent       int
-	busy       bool
-	made       int
-	at         int // the site that it writes to
-	believes   types.BrokerID
-	ackedSince time.Duration
+	producing
+	w    *mirrors
+	home int
+	at   int // the site that it writes to
 }
 
 func newPen(w *mirrors, number, partition int) *pen {
 	home := number % w.o.Sites
-	return &pen{w: w, k: w.k, number: number, partition: int32(partition), home: home, at: home, ackedSince: -1}
+	l := &pen{producing: newProducing(w.k, number, partition), w: w, home: home, at: home}
+	l.producing.renew, l.producing.send = l.renew, l.send
+	return l
 }
 
-func (l *pen) who() string { return fmt.Sprintf("producer %d-%d", l.number, l.partition) }
+func (l *pen) renew(always bool) {
+	if always || l.pid == 0 {
+		l.w.pids++
+		l.pid, l.seq = l.w.pids, 0
+	}
+}
 
 // behind says what the producer lacks after the faults.
 func (l *pen) behind() string {
@@ -53,50 +46,6 @@ func (l *pen) behind() string {
 		}
 	}
 	return ""
-}
-
-// write orders a batch of n records.
-func (l *pen) write(n int) {
-	l.queue = append(l.queue, n)
-	if !l.busy {
-		l.busy = true
-		l.next()
-	}
-}
-
-func (l *pen) next() {
-	if len(l.queue) == 0 {
-		l.busy = false
-		return
-	}
-	l.build()
-	l.send()
-}
-
-func (l *pen) build() {
-	if l.pid == 0 {
-		l.newID()
-	}
-	d := l.k.dice("records " + l.who())
-	l.made++
-	b := batch.NewBuilder(batch.BuilderOptions{LeaderEpoch: types.NoLeaderEpoch, Producer: &batch.Producer{ID: l.pid, Epoch: 0, BaseSequence: l.seq}})
-	l.records = int32(l.queue[0])
-	now := epoch2026 + types.Millis(l.k.now/time.Millisecond)
-	for i := range l.records {
-		b.Append(now, fmt.Appendf(nil, "key-%d", d.IntN(8)), fmt.Appendf(nil, "%s %d.%d%0*d", l.who(), l.made, i, 1+d.IntN(60), 0))
-	}
-	raw, err := b.Build()
-	if err != nil {
-		l.k.fail("PANIC", "build: %v", err)
-		return
-	}
-	l.raw = raw
-}
-
-// newID makes it another producer: what was sent before may be there or not.
-func (l *pen) newID() {
-	l.w.pids++
-	l.pid, l.seq = l.w.pids, 0
 }
 
 // leaderAt finds who may lead a partition of a site, as metadata requests tell.
@@ -121,39 +70,21 @@ func (l *pen) send() {
 	if l.believes == 0 || d.chance(0.1) {
 		l.believes = c.leaderAt(d, l.partition, l.believes)
 	}
-	l.sent++
-	attempt, m, raw := l.sent, c.machine(l.believes), append([]byte(nil), l.raw...)
-	l.w.net.call(l.who(), m.name, "produce", clientTimeout, func(reply func(func())) {
-		if !m.serves() {
-			return
+	m := c.machine(l.believes)
+	l.attempt(l.w.net, m, func(raw []byte) (types.Offset, error) {
+		t, ok := m.node.Image().TopicByName(clusterTopic)
+		if !ok {
+			return 0, wire.ErrUnknownTopicOrPartition
 		}
-		m.task(func() {
-			t, ok := m.node.Image().TopicByName(clusterTopic)
-			var base types.Offset
-			err := error(wire.ErrUnknownTopicOrPartition)
-			if ok {
-				l.w.check.attempted(m, meta.PartitionID{Topic: t.ID, Number: l.partition}, raw)
-				base, err = m.produce(t.ID, l.partition, raw, -1)
-			}
-			reply(func() {
-				if attempt == l.sent {
-					l.answered(base, err)
-				}
-			})
-		})
-	}, func() {
-		if attempt == l.sent {
-			l.answered(0, wire.ErrRequestTimedOut)
-		}
-	})
+		l.w.check.attempted(m, meta.PartitionID{Topic: t.ID, Number: l.partition}, raw)
+		return m.produce(t.ID, l.partition, raw, -1)
+	}, l.answered)
 }
 
-func (l *pen) answered(_ types.Offset, err error) {
+func (l *pen) answered(err error) {
 	l.sent++
 	if err == nil {
-		l.seq += l.records
-		l.queue = l.queue[1:]
-		l.ackedSince = l.k.now
+		l.acknowledged()
 		l.w.check.writes++
 		l.next()
 		return
@@ -162,10 +93,7 @@ func (l *pen) answered(_ types.Offset, err error) {
 	wait := d.between(20*time.Millisecond, 300*time.Millisecond)
 	switch code := api.CodeOf(err); code {
 	case wire.ErrOutOfOrderSequenceNumber, wire.ErrUnknownProducerID, wire.ErrInvalidProducerEpoch:
-		l.k.probe("producer: begins anew")
-		l.newID()
-		l.build()
-		l.believes = 0
+		l.anew()
 	case wire.ErrNotLeaderOrFollower:
 		l.believes = 0
 	case wire.ErrRequestTimedOut:
