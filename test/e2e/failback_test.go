@@ -91,10 +91,11 @@ func (s *side) createTopic(t *testing.T, partitions int32) {
 	}
 }
 
+// addresses are those of the nodes that run.
 func (s *side) addresses() []string {
 	var list []string
-	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
-		list = append(list, s.nodes[id].Addr)
+	for _, n := range s.live() {
+		list = append(list, n.Addr)
 	}
 	return list
 }

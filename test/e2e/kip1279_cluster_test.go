@@ -12,7 +12,7 @@ import (
 	"tidemark/test/e2e/harness"
 )
 
-// leader is who leads the topic's only partition, and whom else it could be: a live
+// leader is who leads the topic's only partition, and who else could: a live
 // member of the ISR.
 func (s *kipSide) leader(t *testing.T) (leader, other types.BrokerID) {
 	t.Helper()
@@ -41,9 +41,9 @@ func (s *kipSide) elect(t *testing.T) {
 	harness.Eventually(t, fmt.Sprintf("node %d of %s leads", other, s.name), func() bool { return s.record(0).Leader == other })
 }
 
-// keepAdoption keeps back the transactions of a side by which a start of the topic adopts
-// its source's list, until let is called; awaitKept waits for one.
-func (s *kipSide) keepAdoption(t *testing.T) (awaitKept, let func()) {
+// keep keeps back the transactions of a side by which its mirror of the topic comes into
+// a state, until let is called; awaitKept waits for one.
+func (s *kipSide) keep(t *testing.T, state string) (awaitKept, let func()) {
 	t.Helper()
 	topic, _ := s.any().Image().TopicByName(backTopic)
 	key := s.any().Image().Keys().Partition(topic.ID, 0)
@@ -59,14 +59,14 @@ func (s *kipSide) keepAdoption(t *testing.T) (awaitKept, let func()) {
 					continue
 				}
 				rec, err := meta.DecodePartition(op.Key, op.Value)
-				return err == nil && rec.Mirror != nil && rec.Mirror.State == meta.MirrorLogAlignment
+				return err == nil && rec.Mirror != nil && rec.Mirror.State == state
 			}
 			return false
 		})
 		kept, lets = append(kept, k), append(lets, l)
 	}
 	awaitKept = func() {
-		harness.Eventually(t, "an adoption is under way", func() bool {
+		harness.Eventually(t, "the side is about to be "+state, func() bool {
 			n := 0
 			for _, k := range kept {
 				n += k()
@@ -90,7 +90,7 @@ func (s *kipSide) failBackThroughElections(t *testing.T, source *kipSide, lost i
 	if err != nil || int(preview.Records) != lost {
 		t.Fatalf("preview of %s: %+v, %v; want %d records", s.name, preview, err, lost)
 	}
-	awaitKept, let := s.keepAdoption(t)
+	awaitKept, let := s.keep(t, meta.MirrorLogAlignment)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := m.Failback(ctx, "m", mirror.FailbackRequest{Plan: preview.Plan})
@@ -103,11 +103,9 @@ func (s *kipSide) failBackThroughElections(t *testing.T, source *kipSide, lost i
 	source.elect(t)
 	s.elect(t)
 
-	// Whoever is in sync beside the leader is held up: the alignment waits for it.
-	leader, other := s.leader(t)
-	s.cluster.Gates.HoldRequests(other, leader)
 	let()
-	err = <-failed // the first leader's adoption came too late: its successor goes on with the plan
+	_, let = s.keep(t, meta.MirrorMirroring) // so that it aligns for as long as the test wants
+	err = <-failed                           // the first leader's adoption came too late: its successor goes on with the plan
 	t.Logf("the failback that lost its leader: %v", err)
 	harness.Eventually(t, "the partition aligns", func() bool {
 		rec := s.record(0)
@@ -117,11 +115,11 @@ func (s *kipSide) failBackThroughElections(t *testing.T, source *kipSide, lost i
 				t.Logf("the failback once more: %v", err)
 			}
 		}
-		return rec.Mirror != nil && !rec.Writable && rec.Mirror.State == meta.MirrorLogAlignment
+		return !rec.Writable && rec.Mirror != nil && rec.Mirror.State == meta.MirrorLogAlignment
 	})
 	source.elect(t)
 	s.elect(t)
-	s.cluster.Gates.Release(other, leader)
+	let()
 }
 
 // TestFailbackByKIP1279OfClusters changes sides twice between clusters of three nodes that
