@@ -123,6 +123,7 @@ func (p *Partition) runAppend(op *appendOp) {
 		a.Origin = log.OriginCoordinator
 	}
 	done, err := p.log.AppendAsLeader(op.raw, s.epoch, a)
+	p.tellRoom(err)
 	if err != nil {
 		op.err = p.storageFault(err)
 		return
@@ -154,6 +155,18 @@ func (p *Partition) appended(op *appendOp) {
 	}
 	p.refresh()
 	p.flushByCount(p.view)
+}
+
+// tellRoom logs once when the disk begins to refuse appends, and once when it takes them again.
+func (p *Partition) tellRoom(err error) {
+	switch isFull := errors.Is(err, log.ErrNoSpace); {
+	case isFull && !p.full:
+		p.full = true
+		p.env.logger.Warn("the disk is full: appends are refused until there is room", "partition", p.tp.String(), "err", err)
+	case err == nil && p.full:
+		p.full = false
+		p.env.logger.Info("the disk has room again: appends are taken", "partition", p.tp.String())
+	}
 }
 
 // groupCommit begins to sync what the round has appended; the marks move when that has ended.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -211,8 +212,28 @@ func TestAnIOErrorTakesItsLogDirOffline(t *testing.T) {
 	}
 }
 
+// sayings keeps a log.
+type sayings struct {
+	mu sync.Mutex // guards the following
+	b  strings.Builder
+}
+
+func (s *sayings) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *sayings) count(words string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Count(s.b.String(), words)
+}
+
 func TestAFullDiskRefusesAndResumes(t *testing.T) {
 	w := newWorld(t)
+	said := &sayings{}
+	w.logger = slog.New(slog.NewTextHandler(said, nil))
 	faults := faultfs.New(w.fs)
 	w.fs = faults
 	b := w.open()
@@ -225,9 +246,14 @@ func TestAFullDiskRefusesAndResumes(t *testing.T) {
 	if !strings.Contains(err.Error(), "full") {
 		t.Errorf("%v doesn't say that the disk is full", err)
 	}
+	_, err = appendTo(t, p, 1, "y")
+	wantCode(t, "another one", err, wire.ErrKafkaStorageError)
 	faults.SetSpace(1 << 30)
 	if o := mustAppend(t, p, "z"); o != 1 {
 		t.Errorf("offset %d after the disk had room again", o)
+	}
+	if full, room := said.count("the disk is full"), said.count("the disk has room again"); full != 1 || room != 1 {
+		t.Errorf("the log says %d times that the disk is full, and %d times that it has room again: want each once", full, room)
 	}
 }
 

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type world struct {
 	set   []config.Setting
 	// features are what the program is said to support; nil: as it does.
 	features meta.Features
+	logger   *slog.Logger // nil: nowhere
 }
 
 func newWorld(t *testing.T, settings ...string) *world {
@@ -61,7 +63,7 @@ func (w *world) try() (*Broker, error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b, err := Open(testContext(w.t), cfg, Options{FS: w.fs, Store: w.store, Features: w.features})
+	b, err := Open(testContext(w.t), cfg, Options{FS: w.fs, Store: w.store, Features: w.features, Logger: w.logger})
 	if err == nil {
 		w.t.Cleanup(func() { _ = b.Close(context.Background()) })
 	}

@@ -115,6 +115,7 @@ type Partition struct {
 	agreed      uint64         // the session in which the leader's answer was accepted last
 	followFault bool           // following could not begin: the clock tries again
 	toldFault   string
+	full        bool // the disk was full at the last append here, and the log was told
 	cutAlone    bool // its log was cut while it followed, and no answer was accepted since
 }
 
