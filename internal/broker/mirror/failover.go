@@ -326,6 +326,9 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 	var out *awaited
 	err := p.part.Do(ctx, func(o Owned) error {
 		rec, rev := o.Record()
+		if rec != nil && rec.Mirror != nil && rec.Mirror.Name != r.name {
+			return nil // another mirror has taken it since: that one's start isn't ended (I-261)
+		}
 		if rec != nil && !rec.Writable {
 			if err := core.OfEarlierStart(rec.Mirror, p.topicStart); err != nil {
 				return err

@@ -42,6 +42,19 @@ func TestAFailoverTakesAStartBack(t *testing.T) {
 	}
 }
 
+// TestAFailoverLeavesAnotherMirrorsPartition: between the moment when a failover lists
+// its partitions and their promotion, a failback may have given one to another mirror.
+func TestAFailoverLeavesAnotherMirrorsPartition(t *testing.T) {
+	r := &run{m: &Mirrors{o: Options{Node: newPaperNode(t, 1)}}, name: "m", copiers: map[meta.PartitionID]*copier{}}
+	for _, state := range []string{meta.MirrorStarting, meta.MirrorMirroring} {
+		rec := &meta.PartitionRecord{LeaderEpoch: 4, Mirror: &meta.MirrorState{Name: "another", StartID: "s", State: state}}
+		p := promoting{id: meta.PartitionID{Topic: paperTopic}, part: startedPart{owned: startedOwned{record: rec, leading: true}}}
+		if c, err := r.preparePromotion(t.Context(), &p); c != nil || err != nil {
+			t.Errorf("%s of another mirror: %v, %v", state, c, err)
+		}
+	}
+}
+
 // TestAHaltedCopierStepsNoMore is I-141: halted, no step comes to the log or to whoever serves it.
 func TestAHaltedCopierStepsNoMore(t *testing.T) {
 	stepped := func(halted bool) (reached bool) {
