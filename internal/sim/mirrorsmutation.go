@@ -47,8 +47,8 @@ func mirrorsMutations() []*Mutation {
 	return []*Mutation{
 		startingAt(13, of("no-entry", "R16: a promotion names no new history", harm,
 			&mirrorsMutation{change: withoutEntry, adjust: forks, mute: []string{"PromotedOnce"}})),
-		of("larger-bound", "R17: the bound is the larger of the first unshared epochs", harm,
-			&mirrorsMutation{rules: cuts(timeline.Rules{LargerBound: true}), adjust: siblings}),
+		startingAt(15, of("larger-bound", "R17: the bound is the larger of the first unshared epochs", harm,
+			&mirrorsMutation{rules: cuts(timeline.Rules{LargerBound: true}), adjust: siblings})),
 		of("adopts-in-epoch", "R18: an adoption keeps the leader epoch", append([]string{"EpochRises"}, harm...),
 			&mirrorsMutation{change: keepsEpoch, adjust: sleepers}),
 		of("no-first-cut", "R19: a list is taken without the cut", harm,
