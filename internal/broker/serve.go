@@ -165,11 +165,20 @@ func (p *Partition) refresh() {
 	}
 	republished := p.publish()
 	p.asks.Store(p.attention())
+	p.abandonLapsed()
 	p.settle(v.HighWatermark)
 	p.settleDeletes()
 	if republished || v.HighWatermark != p.view.HighWatermark || v.LastStable != p.view.LastStable || v.LogStart != p.view.LogStart || v.LogEnd != p.view.LogEnd {
 		p.view = v
 		p.moved.fire()
+	}
+}
+
+// abandonLapsed refuses what waits at a leader whose registration may be over: what
+// would have acknowledged it came late to the shard (R10).
+func (p *Partition) abandonLapsed() {
+	if len(p.waiting)+len(p.deletes) > 0 && p.env.ended != nil && p.env.ended(p.serving.Load().registration) {
+		p.abandon(errLapsed)
 	}
 }
 
