@@ -171,7 +171,8 @@ func isMirrored(image *meta.Image, name, topic string) bool {
 
 // finishFailover promotes what a failover before the last stop left.
 func (r *run) finishFailover(ctx context.Context) {
-	for n := 1; ; n++ {
+	// What can't be promoted is shown again, and so asked for again: once the run ends, nothing is tried any more.
+	for n := 1; ctx.Err() == nil; n++ {
 		rec := r.record.Load()
 		if rec.Want != meta.WantStopped {
 			return // started anew meanwhile: what was left follows that start
