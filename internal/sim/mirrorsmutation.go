@@ -55,8 +55,8 @@ func mirrorsMutations() []*Mutation {
 			&mirrorsMutation{rules: cuts(timeline.Rules{NoCut: true}), adjust: forks}),
 		of("epochs-only", "R19: the first unshared offset is not looked at", harm,
 			&mirrorsMutation{rules: cuts(timeline.Rules{EpochsOnly: true}), adjust: sleepers}),
-		of("first-cut-in-sync", "R19: only in-sync replicas make the first cut", harm,
-			&mirrorsMutation{rules: broker.MirrorRules{FirstCutInSync: true}, adjust: sleepers}),
+		startingAt(38, of("first-cut-in-sync", "R19: only in-sync replicas make the first cut", harm,
+			&mirrorsMutation{rules: broker.MirrorRules{FirstCutInSync: true}, adjust: sleepers})),
 		of("no-cut-before-leading", "R19: a leader serves without its first cut", harm,
 			&mirrorsMutation{rules: broker.MirrorRules{NoCutBeforeLeading: true}, adjust: func(o *MirrorsOptions) {
 				forks(o)
