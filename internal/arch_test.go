@@ -62,7 +62,7 @@ var edges = map[string][]string{
 // clock, network, file, goroutine or randomness can be reached from it.
 var pureStd = []string{
 	"bytes", "cmp", "crypto/sha256", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors",
-	"fmt", "hash/crc32", "iter", "maps", "math", "math/bits", "regexp", "slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
+	"fmt", "hash/crc32", "hash/fnv", "iter", "maps", "math", "math/bits", "regexp", "slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
 }
 
 // reserved names the few packages that may import a heavy or telling dependency (test files aside).
@@ -70,7 +70,7 @@ var reserved = map[string][]string{
 	"go.etcd.io/etcd/server/": {"internal/metastore/embed"},
 	"go.etcd.io/etcd/client/": {"internal/metastore/etcd", "internal/metastore/embed"},
 	"github.com/twmb/franz-go/pkg/kmsg": {
-		"internal/wire", "internal/source", "internal/broker/api", "internal/broker/coordinator", "internal/compare",
+		"internal/wire", "internal/source", "internal/broker/api", "internal/broker/coordinator", "internal/broker/coordinator/transactions", "internal/compare",
 	},
 	"github.com/twmb/franz-go/pkg/kgo":  {"internal/cli", "internal/replay", "internal/compare", "internal/demo"},
 	"github.com/twmb/franz-go/pkg/kadm": {"internal/cli", "internal/replay", "internal/demo"},

@@ -118,9 +118,12 @@ func (p *Partition) runAppend(op *appendOp) {
 			return
 		}
 	}
+	if op.err = p.mayJoin(op); op.err != nil {
+		return
+	}
 	a := log.LeaderAppend{RefuseGaps: true}
 	if op.req.Origin == api.OriginCoordinator {
-		a.Origin = log.OriginCoordinator
+		a.Origin, a.BumpedMarker = log.OriginCoordinator, op.req.BumpedMarker
 	}
 	done, err := p.log.AppendAsLeader(op.raw, s.epoch, a)
 	p.tellRoom(err)
@@ -128,6 +131,7 @@ func (p *Partition) runAppend(op *appendOp) {
 		op.err = p.storageFault(err)
 		return
 	}
+	p.joined(op)
 	op.res = api.AppendResult{BaseOffset: done.First, LogStart: done.LogStart, LogAppendTime: done.AppendTime}
 	op.next = done.Last + 1
 	p.appended(op)

@@ -17,6 +17,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/controller"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/broker/follow"
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/broker/mirror"
@@ -245,6 +246,7 @@ func (b *Broker) Topics() api.Topics { return b.topics }
 // services are what works on top of the partitions.
 type services struct {
 	groups  *coordinator.Coordinator
+	txns    *transactions.Coordinator
 	mirrors *mirror.Mirrors // nil in a virtual node that has none
 }
 

@@ -50,6 +50,7 @@ func (b *Broker) shutDown(ctx context.Context) error {
 		}
 	}
 	if running != nil {
+		running.txns.Close()
 		running.groups.Close()
 	}
 	if b.events != nil {

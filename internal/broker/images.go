@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
@@ -88,7 +89,8 @@ func (b *Broker) imageChanged(_, image *meta.Image, d meta.Delta) {
 	if s == nil {
 		return // they take the image when they start
 	}
-	b.showOffsetsTopic(s.groups, image, d)
+	b.showStateTopic(s.groups, coordinator.OffsetsTopic, image, d)
+	b.showStateTopic(s.txns, transactions.StateTopic, image, d)
 	var gone []coordinator.DeletedTopic
 	for _, c := range d.Topics {
 		if c.Deleted() {
@@ -180,14 +182,14 @@ func (b *Broker) dropPartition(old *meta.Image, id meta.PartitionID) {
 	_ = old // the old image's record isn't needed: the partition knows its own
 }
 
-// showOffsetsTopic tells the group coordinator which partitions of its topic this node leads.
-func (b *Broker) showOffsetsTopic(groups *coordinator.Coordinator, image *meta.Image, d meta.Delta) {
-	t, ok := image.TopicByName(coordinator.OffsetsTopic)
+// showStateTopic tells a coordinator which partitions of its topic this node leads.
+func (b *Broker) showStateTopic(c elected, topic string, image *meta.Image, d meta.Delta) {
+	t, ok := image.TopicByName(topic)
 	if !ok {
-		for _, c := range d.Topics {
-			if c.Deleted() && c.Old.Record.Name == coordinator.OffsetsTopic {
-				for n := range c.Old.Record.Partitions {
-					groups.Resigned(n)
+		for _, gone := range d.Topics {
+			if gone.Deleted() && gone.Old.Record.Name == topic {
+				for n := range gone.Old.Record.Partitions {
+					c.Resigned(n)
 				}
 			}
 		}
@@ -195,17 +197,9 @@ func (b *Broker) showOffsetsTopic(groups *coordinator.Coordinator, image *meta.I
 	}
 	all := slices.ContainsFunc(d.Brokers, func(c meta.Change[meta.Broker]) bool { return idOf(c) == b.cfg.NodeID })
 	for p := range image.PartitionsOf(t.ID) {
-		if all || slices.ContainsFunc(d.Partitions, func(c meta.Change[meta.Partition]) bool { return c.New != nil && c.New.ID == p.ID }) {
-			b.showCoordinator(groups, image, p)
+		if all || slices.ContainsFunc(d.Partitions, func(x meta.Change[meta.Partition]) bool { return x.New != nil && x.New.ID == p.ID }) {
+			b.showCoordinator(c, image, p)
 		}
-	}
-}
-
-func (b *Broker) showCoordinator(groups *coordinator.Coordinator, image *meta.Image, p *meta.Partition) {
-	if b.leads(image, p.Record) {
-		groups.Elected(p.ID.Number, p.Record.LeaderEpoch)
-	} else {
-		groups.Resigned(p.ID.Number)
 	}
 }
 

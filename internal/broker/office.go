@@ -6,6 +6,7 @@ import (
 
 	"tidemark/internal/broker/controller"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -102,7 +103,7 @@ func lastEpoch(v log.View, end types.Offset) types.LeaderEpoch {
 // newController makes this node's part in the office.
 func (b *Broker) newController() *controller.Controller {
 	o := controller.Options{Node: officeNode{b}, Logger: b.logger, Changed: b.officeChanged,
-		Grow: map[string]int{coordinator.OffsetsTopic: int(b.cfg.Offsets.TopicReplicationFactor)}}
+		Grow: map[string]int{coordinator.OffsetsTopic: int(b.cfg.Offsets.TopicReplicationFactor), transactions.StateTopic: int(b.cfg.Transactions.TopicReplicationFactor)}}
 	if b.cfg.AutoLeaderRebalance {
 		o.Rebalance = time.Duration(b.cfg.LeaderImbalanceCheckSeconds) * time.Second
 		o.ImbalancePercent = int(b.cfg.LeaderImbalancePercent)

@@ -104,6 +104,7 @@ type Partition struct {
 	flush      *flushing   // the sync under way
 	flushAgain bool        // records came that need another one
 	view       log.View    // as last published
+	guards     guards      // of transactions' first batches
 	checkpoint *appliedCheckpoint
 	leader     replica.Leader                   // counts followers while this node leads
 	readers    atomic.Pointer[[]replica.Reader] // of leader, as last counted; any goroutine

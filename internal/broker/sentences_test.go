@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
@@ -70,15 +69,8 @@ func TestWhatANodeThatCantStartSays(t *testing.T) {
 		return empty
 	}, "the node id is in use by the broker at", "choose another node id")
 	f("a program that is too old", func(w *world) *world {
-		newer := w.with()
-		newer.features = levels(1, 2)
-		b := newer.open()
-		change := []control.FeatureChange{{Name: meta.FeatureMetadata, Level: 2}}
-		if err := b.UpdateFeatures(testContext(t), change, false); err != nil {
-			t.Fatal(err)
-		}
-		closeNode(t, b)
-		w.features = levels(1, 1)
+		closeNode(t, w.with().open()) // a new cluster is at the newest level
+		w.features = levels(1, meta.LevelDrills-1)
 		return w
 	}, "too old for the cluster", "start a newer tidemark")
 	f("metadata that went back", func(w *world) *world {

@@ -83,6 +83,7 @@ func (p *Partition) prepare() error {
 		return p.storageFault(err)
 	}
 	p.tellLoss()
+	p.guards.clear()
 	p.assigned = int32(p.record.LeaderEpoch)
 	if p.env.flushAcks {
 		return p.flushNow()

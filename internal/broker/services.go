@@ -11,6 +11,7 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
@@ -238,14 +239,14 @@ func (b *Broker) startServices(ctx context.Context) error {
 	for _, d := range b.dirs {
 		d.recovering.Store(false)
 	}
-	s := &services{groups: b.newGroups()}
+	s := &services{groups: b.newGroups(), txns: b.newTransactions()}
 	var err error
 	if s.mirrors, err = b.startMirrors(s.groups); err != nil {
 		return err
 	}
 	b.services.Store(s)
 	s.mirrors.LookAgain() // an image may have come before the mirrors were told of images
-	b.showAllCoordinators(s.groups)
+	b.showAllCoordinators(s)
 	b.startChores()
 	b.registerMetrics()
 	b.gate.release(api.NewServer(b.apiDeps()))
@@ -276,21 +277,22 @@ func (b *Broker) newGroups() *coordinator.Coordinator {
 	return coordinator.New(o)
 }
 
-// showAllCoordinators tells a coordinator that has just been made which partitions of its topic this node leads.
-func (b *Broker) showAllCoordinators(groups *coordinator.Coordinator) {
-	image := b.Image()
-	if t, ok := image.TopicByName(coordinator.OffsetsTopic); ok {
-		for p := range image.PartitionsOf(t.ID) {
-			b.showCoordinator(groups, image, p)
-		}
-	}
+// showAllCoordinators tells coordinators that have just been made which partitions of their topics this node leads.
+func (b *Broker) showAllCoordinators(s *services) {
+	b.showAll(s.groups, coordinator.OffsetsTopic)
+	b.showAll(s.txns, transactions.StateTopic)
+}
+
+// markers writes the ends of transactions into partitions of this node.
+func (b *Broker) markers() api.MarkerWriter {
+	return api.MarkerWriter{Image: b.Image, Partitions: (*served)(b), Groups: b.Groups(), Now: b.opts.Now}
 }
 
 func (b *Broker) apiDeps() api.Deps {
 	return api.Deps{
 		SessionRules: b.env.rules.Sessions,
 		Image:        b.Image, Settings: b.apiSettings, ClusterID: b.clusterID, NodeID: b.cfg.NodeID, Logger: b.logger, Now: b.opts.Now,
-		Partitions: (*served)(b), Topics: b.topics, Groups: b.Groups(), ProducerIDs: b.ids, Cluster: &elections{b}, Operator: operator{b}, Metrics: b.counts, Verbs: verbs{b},
+		Partitions: (*served)(b), Topics: b.topics, Groups: b.Groups(), ProducerIDs: b.ids, Transactions: b.services.Load().txns, Markers: b.markers(), Cluster: &elections{b}, Operator: operator{b}, Metrics: b.counts, Verbs: verbs{b},
 		HasVault: b.vault.Viewed, Access: b.access(), Audit: b.audit, Security: security{b}, ClusterMirrors: b.cfg.Mirror.KIP1279,
 	}
 }

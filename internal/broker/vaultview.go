@@ -5,6 +5,7 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/replica"
+	"tidemark/internal/core/txn"
 	"tidemark/internal/core/types"
 	"tidemark/internal/vault"
 	"tidemark/internal/wire"
@@ -35,6 +36,14 @@ var errViewReadOnly = wire.Errorf(wire.ErrPolicyViolation, "This topic shows wha
 func (v vaultView) Append(context.Context, []byte, api.AppendRequest) (api.AppendResult, error) {
 	return api.AppendResult{}, errViewReadOnly
 }
+
+// Guard implements api.Partition.
+func (v vaultView) Guard(context.Context, types.ProducerID, int16) (api.TxnGuard, bool, error) {
+	return 0, false, errViewReadOnly
+}
+
+// Producers implements api.Partition: a view has none.
+func (v vaultView) Producers(context.Context) ([]txn.Producer, error) { return nil, nil }
 
 // DeleteRecords implements api.Partition.
 func (v vaultView) DeleteRecords(context.Context, types.Offset) (types.Offset, error) {

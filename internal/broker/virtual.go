@@ -109,12 +109,12 @@ func (v *Virtual) Start() error {
 	for _, d := range b.dirs {
 		d.recovering.Store(false)
 	}
-	s := &services{groups: b.newGroups()}
+	s := &services{groups: b.newGroups(), txns: b.newTransactions()}
 	if s.mirrors = b.virtualMirrors(s.groups); s.mirrors != nil {
 		defer s.mirrors.LookAgain() // an image may have come before the mirrors were told of images
 	}
 	b.services.Store(s)
-	b.showAllCoordinators(s.groups) // what an image shows again meanwhile is known already
+	b.showAllCoordinators(s) // what an image shows again meanwhile is known already
 	v.server = api.NewServer(b.apiDeps())
 	b.startChores()
 	b.ready.Store(true)

@@ -108,6 +108,7 @@ type Broker struct {
 
 	// Producers and transactions.
 	ProducerIDExpirationMs types.Millis
+	Transactions           Transactions
 
 	Group   Group
 	Offsets Offsets
@@ -132,6 +133,18 @@ type Replica struct {
 	SocketTimeoutMs       types.Millis
 	// Selector is RackAwareSelector, or one of the names for "leaders only".
 	Selector string
+}
+
+// Transactions holds the settings of the transaction coordinators.
+type Transactions struct {
+	MaxTimeoutMs           types.Millis
+	IDExpirationMs         types.Millis
+	SweepIntervalMs        types.Millis
+	TopicPartitions        int32
+	TopicReplicationFactor int16
+	TopicMinISR            int32
+	TopicSegmentBytes      int32
+	LoadBufferBytes        int32
 }
 
 // Group holds the settings of the group coordinators (classic and KIP-848).

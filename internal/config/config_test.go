@@ -57,8 +57,8 @@ func TestEveryFieldIsFilledByAKey(t *testing.T) {
 		bound[p] = k.name
 	}
 	v := reflect.ValueOf(&b).Elem()
-	special := []string{"Listeners", "AdvertisedListeners", "ProtocolMap", "Group", "Offsets", "Mirror", "Vault", "Replica", "Security", "settings"}
-	for _, s := range []reflect.Value{v, v.FieldByName("Group"), v.FieldByName("Offsets"), v.FieldByName("Mirror"), v.FieldByName("Vault"), v.FieldByName("Replica"), v.FieldByName("Security")} {
+	special := []string{"Listeners", "AdvertisedListeners", "ProtocolMap", "Group", "Offsets", "Mirror", "Vault", "Replica", "Security", "Transactions", "settings"}
+	for _, s := range []reflect.Value{v, v.FieldByName("Group"), v.FieldByName("Offsets"), v.FieldByName("Mirror"), v.FieldByName("Vault"), v.FieldByName("Replica"), v.FieldByName("Security"), v.FieldByName("Transactions")} {
 		for i := range s.NumField() {
 			name := s.Type().Field(i).Name
 			if slices.Contains(special, name) {

@@ -4,6 +4,14 @@ package config
 func keysTxn() []key {
 	return []key{
 		{name: "producer.id.expiration.ms", def: "86400000", rule: longs(1), bind: func(b *Broker) any { return &b.ProducerIDExpirationMs }, doc: "How long a silent producer's state is kept."},
+		{name: "transaction.max.timeout.ms", def: "900000", rule: longs(1), bind: func(b *Broker) any { return &b.Transactions.MaxTimeoutMs }, doc: "Longest transaction time-out that a producer may ask for."},
+		{name: "transactional.id.expiration.ms", def: "604800000", rule: longs(1), bind: func(b *Broker) any { return &b.Transactions.IDExpirationMs }, doc: "How long a transactional id that nobody uses is kept."},
+		{name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", def: "10000", rule: longs(1), bind: func(b *Broker) any { return &b.Transactions.SweepIntervalMs }, doc: "Time between two looks for transactions that are open for too long."},
+		{name: "transaction.state.log.num.partitions", def: "50", rule: ints(1, 10000), bind: func(b *Broker) any { return &b.Transactions.TopicPartitions }, doc: "Partitions of __transaction_state; not to be changed once it exists."},
+		{name: "transaction.state.log.replication.factor", def: "3", rule: int16s(1), bind: func(b *Broker) any { return &b.Transactions.TopicReplicationFactor }, doc: "Replicas of __transaction_state. With fewer brokers it begins with one on each, and grows as brokers join."},
+		{name: "transaction.state.log.min.isr", def: "2", rule: int32s(1), bind: func(b *Broker) any { return &b.Transactions.TopicMinISR }, doc: "min.insync.replicas of __transaction_state. With fewer replicas all of them are enough."},
+		{name: "transaction.state.log.segment.bytes", def: "104857600", rule: int32s(14), bind: func(b *Broker) any { return &b.Transactions.TopicSegmentBytes }, doc: "segment.bytes of __transaction_state."},
+		{name: "transaction.state.log.load.buffer.size", def: "5242880", rule: int32s(1), bind: func(b *Broker) any { return &b.Transactions.LoadBufferBytes }, doc: "Bytes read at a time when a coordinator loads its partition."},
 	}
 }
 

@@ -34,7 +34,7 @@ func (l *Log) AppendAsLeader(raw []byte, epoch types.LeaderEpoch, a LeaderAppend
 	if err != nil {
 		return Appended{}, err
 	}
-	dup, err := l.checkProducer(&h, raw, a.RefuseGaps)
+	dup, err := l.checkProducer(&h, raw, a)
 	if err != nil {
 		return Appended{}, err
 	}
@@ -139,12 +139,15 @@ func (l *Log) recompress(raw []byte, h *batch.Header, codec batch.Codec) ([]byte
 }
 
 // checkProducer asks the producer state about a leader's batch.
-func (l *Log) checkProducer(h *batch.Header, raw []byte, refuseGaps bool) (txn.Verdict, error) {
+func (l *Log) checkProducer(h *batch.Header, raw []byte, a LeaderAppend) (txn.Verdict, error) {
 	if !h.HasProducer() {
 		return txn.Verdict{}, nil
 	}
 	if !h.IsControl() {
-		if refuseGaps {
+		if a.Origin == OriginCoordinator {
+			return txn.Verdict{}, l.producers.CheckEpoch(producerBatch(h, l.marks.end))
+		}
+		if a.RefuseGaps {
 			if err := l.producers.CheckBegin(producerBatch(h, l.marks.end)); err != nil {
 				return txn.Verdict{}, err
 			}
@@ -155,7 +158,7 @@ func (l *Log) checkProducer(h *batch.Header, raw []byte, refuseGaps bool) (txn.V
 	if err != nil {
 		return txn.Verdict{}, err
 	}
-	return txn.Verdict{}, l.producers.CheckMarker(txn.Marker{ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch, CoordinatorEpoch: m.CoordinatorEpoch, Offset: l.marks.end})
+	return txn.Verdict{}, l.producers.CheckMarker(txn.Marker{ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch, CoordinatorEpoch: m.CoordinatorEpoch, Bumped: a.BumpedMarker, Offset: l.marks.end})
 }
 
 // AppendAsFollower (W) appends whole valid batches up to the first bad one

@@ -188,3 +188,50 @@ func TestWideGap(t *testing.T) {
 	}
 	c.Release()
 }
+
+// TestBumpedMarkers is KIP-890: a marker whose epoch is above its transaction's ends
+// none of its own epoch, so that a late copy of it doesn't end the producer's next one.
+// What coordinators write for a transaction has no sequence.
+func TestBumpedMarkers(t *testing.T) {
+	l, _ := mustOpen(t, options(memFS(t)))
+	if err := l.AssignEpoch(1); err != nil {
+		t.Fatal(err)
+	}
+	data := func(epoch int16, sequence int32, a LeaderAppend) error {
+		b := batch.NewBuilder(batch.BuilderOptions{LeaderEpoch: -1, Transactional: true, Producer: &batch.Producer{ID: 5, Epoch: epoch, BaseSequence: sequence}})
+		b.Append(1, []byte("k"), []byte("v"))
+		raw, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.AppendAsLeader(raw, 1, a)
+		return err
+	}
+	marker := func(epoch int16, bumped bool) error {
+		_, err := l.AppendAsLeader(batch.NewMarker(batch.Commit, 5, epoch, 0, 1), 1, LeaderAppend{Origin: OriginCoordinator, BumpedMarker: bumped})
+		return err
+	}
+	f := func(what string, got, want error) {
+		t.Helper()
+		if !errors.Is(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	own := LeaderAppend{Origin: OriginCoordinator}
+	f("data", data(2, 0, LeaderAppend{}), nil)
+	f("a coordinator's", data(2, -1, own), nil)
+	f("and another one", data(2, -1, own), nil)
+	if !l.InTransaction(5, 2) || l.InTransaction(5, 3) || l.InTransaction(6, 2) {
+		t.Error("the open transaction isn't the one of epoch 2")
+	}
+	f("the marker", marker(3, true), nil)
+	f("its copy", marker(3, true), nil)
+	f("late data", data(2, 1, LeaderAppend{}), txn.ErrProducerEpoch)
+	f("late data of a coordinator", data(2, -1, own), txn.ErrProducerEpoch)
+	f("the next transaction", data(3, 0, LeaderAppend{}), nil)
+	f("a late copy of the marker", marker(3, true), txn.ErrProducerEpoch)
+	if !l.InTransaction(5, 3) {
+		t.Error("the next transaction has ended")
+	}
+	f("a marker of a producer that doesn't bump", marker(3, false), nil)
+}

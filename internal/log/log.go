@@ -205,6 +205,14 @@ func (l *Log) Producers() []txn.Producer {
 	return l.producers.Producers()
 }
 
+// InTransaction (R) reports whether the producer has a transaction open in this
+// epoch of its.
+func (l *Log) InTransaction(id types.ProducerID, epoch int16) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.producers.InTransaction(id, epoch)
+}
+
 // OpenTransactions (R) lists the open transactions by first offset.
 func (l *Log) OpenTransactions() []txn.Txn {
 	l.mu.Lock()

@@ -89,6 +89,9 @@ type LeaderAppend struct {
 	RefuseZstd bool
 	// RefuseGaps: a producer that never wrote to this log begins with sequence 0.
 	RefuseGaps bool
+	// BumpedMarker: the marker's epoch is above that of the transaction it ends (KIP-890),
+	// so that it ends none of its own epoch.
+	BumpedMarker bool
 }
 
 // CutResult tells what a cut did.

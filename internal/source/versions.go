@@ -31,6 +31,8 @@ var apis = []apiRange{
 	{23, "OffsetForLeaderEpoch", 2, 4, true},
 	{32, "DescribeConfigs", 0, 4, false},
 	{36, "SaslAuthenticate", 0, 2, false},
+	{int16(wire.KeyAddPartitionsToTxn), "AddPartitionsToTxn", 4, 5, false},
+	{int16(wire.KeyWriteTxnMarkers), "WriteTxnMarkers", 1, 2, false},
 	{keyDescribeProducers, "DescribeProducers", 0, 0, false},
 	{int16(wire.KeyListClusterMirrors), "ListClusterMirrors", 0, 0, false},
 	{int16(wire.KeyDescribeClusterMirrors), "DescribeClusterMirrors", 0, 0, false},

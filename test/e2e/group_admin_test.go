@@ -369,13 +369,13 @@ func TestGroupFindCoordinator(t *testing.T) {
 		}
 	}
 	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.CoordinatorType, req.CoordinatorKeys = 1, []string{"txn"}
+	req.CoordinatorType, req.CoordinatorKeys = 2, []string{"group:AAAAAAAAAAAAAAAAAAAAAQ:0"}
 	resp, err := req.RequestWith(harness.Context(t), atVersion(t, b, 10, 6))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c := resp.Coordinators[0]; c.ErrorCode != kerr.InvalidRequest.Code || c.ErrorMessage == nil {
-		t.Errorf("a transaction's coordinator: %+v", c)
+		t.Errorf("a share group's coordinator: %+v", c)
 	}
 }
 

@@ -26,8 +26,8 @@ import (
 //   - Internal topics are closed to clients, but for Kafka's admin client
 //     (client id __admin_client).
 //   - A mirrored topic is read-only: POLICY_VIOLATION with a sentence (ErrReadOnly).
-//   - Transactional batches are refused while there is no transaction
-//     coordinator: INVALID_TXN_STATE.
+//   - Of a transaction's first batch the coordinator is asked whether the partition
+//     belongs to it, or told that it does (txnproduce.go, KIP-890).
 //
 // Versions
 //   - 0-2: refused, though 0 is advertised (see ApiVersions).
@@ -59,6 +59,8 @@ type produceJob struct {
 	err error
 	// hint is what the partition knew of its leader that refused the append.
 	hint leaderHint
+	// guard is what was learned of the batch's transaction.
+	guard TxnGuard
 }
 
 func produceJobs(in *kmsg.ProduceRequest) []produceJob {
@@ -123,6 +125,9 @@ const adminClientID = "__admin_client"
 
 func (c *Call) appendOne(in *kmsg.ProduceRequest, j *produceJob) {
 	h, p, err := c.checkProduce(in, j)
+	if err == nil && h.IsTransactional() {
+		err = c.enlist(in, j, &h, p)
+	}
 	if err == nil {
 		ctx := c.Ctx
 		if in.Acks == 0 {
@@ -131,7 +136,7 @@ func (c *Call) appendOne(in *kmsg.ProduceRequest, j *produceJob) {
 		}
 		j.res, err = p.Append(ctx, j.raw, AppendRequest{
 			Acks: in.Acks, Timeout: time.Duration(in.TimeoutMillis) * time.Millisecond,
-			LeaderEpoch: types.NoLeaderEpoch, RequestVersion: in.Version,
+			LeaderEpoch: types.NoLeaderEpoch, RequestVersion: in.Version, Guard: j.guard,
 		})
 	}
 	if j.err = err; err != nil {
@@ -162,8 +167,8 @@ func (c *Call) checkProduce(in *kmsg.ProduceRequest, j *produceJob) (batch.Heade
 	switch {
 	case t.Internal && c.Req.ClientID != adminClientID:
 		return h, nil, wire.Errorf(wire.ErrInvalidTopic, "Topic %s is internal: clients can't write to it.", t.Name)
-	case in.TransactionID != nil || h.IsTransactional():
-		return h, nil, wire.Errorf(wire.ErrInvalidTxnState, "Transactions aren't served yet.")
+	case h.IsTransactional() && (in.TransactionID == nil || *in.TransactionID == ""):
+		return h, nil, wire.Errorf(wire.ErrTransactionalIDAuthorizationFailed, "A batch of a transaction came without a transactional id.")
 	case j.index < 0 || j.index >= t.Partitions:
 		return h, nil, wire.ErrUnknownTopicOrPartition
 	}

@@ -103,7 +103,7 @@ func TestProduceErrors(t *testing.T) {
 		"negative batch length":      {acks: 1, raw: bad(func(b []byte) { b[8] = 0xff }), code: wire.ErrCorruptMessage},
 		"zstd before 7":              {version: 6, acks: 1, raw: zstdRaw, code: wire.ErrUnsupportedCompressionType},
 		"zstd":                       {version: 7, acks: 1, raw: zstdRaw},
-		"transactional id":           {acks: -1, txn: ptr("tx"), code: wire.ErrInvalidTxnState},
+		"transactional id":           {acks: -1, txn: ptr("tx")},
 		"CRC":                        {acks: 1, err: batch.ErrCRC, code: wire.ErrCorruptMessage},
 		"too large":                  {acks: 1, err: fmt.Errorf("%w: 2 MiB", batch.ErrTooLarge), code: wire.ErrMessageTooLarge, message: "2 MiB"},
 		"refused records":            {acks: 1, err: refused, code: wire.ErrInvalidRecord, records: []int32{2}, message: "no key"},

@@ -30,7 +30,7 @@ func offsetCommit(c *Call, req *kmsg.OffsetCommitRequest) (kmsg.Response, error)
 		in, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic, out.TopicID = in.Topic, in.TopicID
 		out.Partitions = make([]kmsg.OffsetCommitResponseTopicPartition, len(in.Partitions))
-		name, id, code := c.commitTopic(in)
+		name, id, code := c.commitTopic(topicRef{name: in.Topic, id: in.TopicID, useID: c.Req.Version >= 10})
 		for j := range in.Partitions {
 			p := &in.Partitions[j]
 			out.Partitions[j].Partition = p.Partition
@@ -57,19 +57,15 @@ func offsetCommit(c *Call, req *kmsg.OffsetCommitRequest) (kmsg.Response, error)
 }
 
 // commitTopic finds the topic that is committed for.
-func (c *Call) commitTopic(in *kmsg.OffsetCommitRequestTopic) (string, types.TopicID, wire.ErrCode) {
-	if c.Req.Version >= 10 {
-		t, err := topicRef{id: in.TopicID, useID: true}.find(c.Image)
-		if err != nil {
-			return "", types.TopicID{}, wire.ErrUnknownTopicID
-		}
+func (c *Call) commitTopic(ref topicRef) (string, types.TopicID, wire.ErrCode) {
+	t, err := ref.find(c.Image)
+	switch {
+	case err == nil:
 		return t.Name, t.ID, wire.None
+	case ref.useID:
+		return "", types.TopicID{}, wire.ErrUnknownTopicID
 	}
-	t, err := topicRef{name: in.Topic}.find(c.Image)
-	if err != nil {
-		return "", types.TopicID{}, wire.ErrUnknownTopicOrPartition
-	}
-	return t.Name, t.ID, wire.None
+	return "", types.TopicID{}, wire.ErrUnknownTopicOrPartition
 }
 
 func commitOffset(req *kmsg.OffsetCommitRequest, p *kmsg.OffsetCommitRequestTopicPartition, name string, id types.TopicID) group.CommitOffset {

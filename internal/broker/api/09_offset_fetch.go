@@ -17,8 +17,9 @@ import (
 //     one whose commit says the id of another topic than the one that has the name now.
 //   - Null topics (v2+) ask for all. v8+ takes several groups, each with its own
 //     error; v10 names topics by id, and leaves out of "all" what has no id any more.
-//   - v7's "require stable" waits for nothing here as long as no transaction
-//     commits offsets. v9's member id and epoch say nothing about a classic group.
+//   - v7's "require stable": UNSTABLE_OFFSET_COMMIT for a partition whose offset may
+//     change with a transaction that is open (KIP-447); clients ask again.
+//   - v9's member id and epoch say nothing about a classic group.
 func offsetFetch(c *Call, req *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
 	resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
 	if req.Version < 8 {
@@ -26,7 +27,7 @@ func offsetFetch(c *Call, req *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
 		return resp, nil
 	}
 	for i := range req.Groups {
-		resp.Groups = append(resp.Groups, c.fetchGroupOffsets(&req.Groups[i]))
+		resp.Groups = append(resp.Groups, c.fetchGroupOffsets(&req.Groups[i], req.RequireStable))
 	}
 	return resp, nil
 }
@@ -42,7 +43,7 @@ func (c *Call) fetchOldOffsets(req *kmsg.OffsetFetchRequest, resp *kmsg.OffsetFe
 	for i, t := range req.Topics {
 		in.Topics[i] = kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions}
 	}
-	g := c.fetchGroupOffsets(&in)
+	g := c.fetchGroupOffsets(&in, req.RequireStable)
 	resp.ErrorCode = g.ErrorCode
 	if g.ErrorCode != 0 && req.Version < 2 {
 		g.Topics = failedOffsets(&in, g.ErrorCode) // v1 has no place for it but the partitions
@@ -71,13 +72,13 @@ func failedOffsets(in *kmsg.OffsetFetchRequestGroup, code int16) []kmsg.OffsetFe
 	return all
 }
 
-func (c *Call) fetchGroupOffsets(in *kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
+func (c *Call) fetchGroupOffsets(in *kmsg.OffsetFetchRequestGroup, stable bool) kmsg.OffsetFetchResponseGroup {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = in.Group
 	if in.Topics == nil {
 		entries, code := c.Groups.Offsets(c.Ctx, in.Group)
 		out.ErrorCode = wireCode(code)
-		out.Topics = c.allOffsets(entries)
+		out.Topics = c.allOffsets(entries, stable)
 		return out
 	}
 	var tps []types.TopicPartition
@@ -106,7 +107,7 @@ func (c *Call) fetchGroupOffsets(in *kmsg.OffsetFetchRequestGroup) kmsg.OffsetFe
 			if c.isOfAnotherTopic(entries[0]) {
 				topic.Partitions = append(topic.Partitions, noOffset(p, wire.None))
 			} else {
-				topic.Partitions = append(topic.Partitions, fetchedOffset(entries[0]))
+				topic.Partitions = append(topic.Partitions, fetchedOffset(entries[0], stable))
 			}
 			entries = entries[1:]
 		}
@@ -136,7 +137,7 @@ func (c *Call) fetchTopic(t *kmsg.OffsetFetchRequestGroupTopic) (string, bool) {
 }
 
 // allOffsets gathers entries, which come ordered by topic, into topics.
-func (c *Call) allOffsets(entries []group.OffsetEntry) []kmsg.OffsetFetchResponseGroupTopic {
+func (c *Call) allOffsets(entries []group.OffsetEntry, stable bool) []kmsg.OffsetFetchResponseGroupTopic {
 	var all []kmsg.OffsetFetchResponseGroupTopic
 	entries = slices.DeleteFunc(entries, c.isOfAnotherTopic)
 	for i, e := range entries {
@@ -144,7 +145,7 @@ func (c *Call) allOffsets(entries []group.OffsetEntry) []kmsg.OffsetFetchRespons
 			all = append(all, kmsg.OffsetFetchResponseGroupTopic{Topic: e.Topic})
 		}
 		t := &all[len(all)-1]
-		t.Partitions = append(t.Partitions, fetchedOffset(e))
+		t.Partitions = append(t.Partitions, fetchedOffset(e, stable))
 	}
 	if c.Req.Version < 10 {
 		return all
@@ -159,7 +160,10 @@ func (c *Call) allOffsets(entries []group.OffsetEntry) []kmsg.OffsetFetchRespons
 	return named
 }
 
-func fetchedOffset(e group.OffsetEntry) kmsg.OffsetFetchResponseGroupTopicPartition {
+func fetchedOffset(e group.OffsetEntry, stable bool) kmsg.OffsetFetchResponseGroupTopicPartition {
+	if stable && e.Unstable {
+		return noOffset(e.Partition, wire.ErrUnstableOffsetCommit)
+	}
 	metadata := e.Metadata
 	return kmsg.OffsetFetchResponseGroupTopicPartition{
 		Partition: e.Partition, Offset: int64(e.Offset), LeaderEpoch: int32(e.LeaderEpoch), Metadata: &metadata,

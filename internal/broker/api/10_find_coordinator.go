@@ -17,9 +17,9 @@ const (
 //
 //   - v0 is about groups; v1 adds the type; v4 several keys in one request,
 //     each with its own answer; v6 share groups.
-//   - Groups only: the other types answer INVALID_REQUEST with a sentence
+//   - Groups and transactional ids: share groups answer INVALID_REQUEST with a sentence
 //     (clients give up), not COORDINATOR_NOT_AVAILABLE (they would retry forever).
-//   - While nobody leads the group's partition, or it is being made:
+//   - While nobody leads the key's partition, or it is being made:
 //     COORDINATOR_NOT_AVAILABLE at once; clients ask again.
 func findCoordinator(c *Call, req *kmsg.FindCoordinatorRequest) (kmsg.Response, error) {
 	resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
@@ -48,16 +48,17 @@ func (c *Call) coordinatorOf(key string, kind int8) kmsg.FindCoordinatorResponse
 }
 
 func (c *Call) findCoordinator(key string, kind int8) (wire.Node, error) {
+	find := c.Groups.FindCoordinator
 	switch kind {
 	case coordinatorGroup:
 	case coordinatorTransaction:
-		return wire.Node{}, wire.Errorf(wire.ErrInvalidRequest, "This broker doesn't serve transactions yet.")
+		find = c.Transactions.FindCoordinator
 	case coordinatorShare:
 		return wire.Node{}, wire.Errorf(wire.ErrInvalidRequest, "This broker doesn't serve share groups.")
 	default:
 		return wire.Node{}, wire.Errorf(wire.ErrInvalidRequest, "Coordinator type %d is unknown.", kind)
 	}
-	id, err := c.Groups.FindCoordinator(c.Ctx, key)
+	id, err := find(c.Ctx, key)
 	if err != nil {
 		return wire.Node{}, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/replica"
+	"tidemark/internal/core/txn"
 	"tidemark/internal/core/types"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/wire"
@@ -34,7 +35,10 @@ type Deps struct {
 	Topics      Topics
 	Groups      Groups
 	ProducerIDs ProducerIDs
-	Cluster     Cluster
+	// Transactions coordinates transactions; Markers writes their ends.
+	Transactions Transactions
+	Markers      MarkerWriter
+	Cluster      Cluster
 	// Verbs are this broker's parts of mirrors' verbs; nil: it takes none.
 	Verbs    Verbs
 	Operator Operator
@@ -142,6 +146,14 @@ type Partition interface {
 	TopicID() types.TopicID
 	Name() types.TopicPartition
 
+	// Guard begins a look into a producer's transaction (KIP-890): its first batch in
+	// this log is appended with the guard, unless a marker of the producer has come in
+	// between. open reports that its batches are in the log already, and nobody needs
+	// to be asked.
+	Guard(ctx context.Context, id types.ProducerID, epoch int16) (guard TxnGuard, open bool, err error)
+	// Producers lists the producers that the log knows, by id.
+	Producers(ctx context.Context) ([]txn.Producer, error)
+
 	// Append appends raw, the records field of one partition of a Produce
 	// request (the handler has checked that it is one whole v2 batch; CRC,
 	// counts, producer state, times and size are the log's to check), and blocks
@@ -229,6 +241,11 @@ type AppendRequest struct {
 	// fenced as in Read (coordinators; Produce has none).
 	LeaderEpoch types.LeaderEpoch
 	Origin      AppendOrigin
+	// Guard is what a partition's leader has learned of the batch's transaction; none
+	// where the batch is no client's, or its transaction is open in the log.
+	Guard TxnGuard
+	// BumpedMarker is the log's LeaderAppend.BumpedMarker.
+	BumpedMarker bool
 	// RequestVersion is the Produce version: zstd needs 7 (KIP-110). 0 for coordinators.
 	RequestVersion int16
 }

@@ -5,6 +5,7 @@ import (
 
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // Groups is the group coordinator of this broker, implemented by
@@ -31,6 +32,15 @@ type Groups interface {
 	Heartbeat(ctx context.Context, ev group.Heartbeat) group.ErrorCode
 	Leave(ctx context.Context, ev group.Leave) group.LeaveResponse
 	Commit(ctx context.Context, ev group.Commit) group.CommitResponse
+
+	// PartitionOf gives the partition of __consumer_offsets that keeps the group, made
+	// at its first use.
+	PartitionOf(ctx context.Context, groupID string) (types.TopicPartition, error)
+	// CommitTxn writes offsets that wait for a transaction's marker.
+	CommitTxn(ctx context.Context, ev group.TxnCommit) group.CommitResponse
+	// EndTxn writes a transaction's marker into a partition of __consumer_offsets, and
+	// with it decides what the transaction has committed.
+	EndTxn(ctx context.Context, partition int32, m TxnMarker) wire.ErrCode
 
 	// Offset gives the committed offsets of partitions, in their order; an
 	// entry of types.NoOffset where there is none.

@@ -47,8 +47,9 @@ func newWorld(t testing.TB) *world {
 		Settings:  func() Settings { w.mu.Lock(); defer w.mu.Unlock(); return w.settings },
 		ClusterID: testCluster, NodeID: 1, Logger: slog.New(slog.DiscardHandler),
 		Now:        func() types.Millis { return 1_000_000 },
-		Partitions: (*fakePartitions)(w), Topics: &w.topics, ProducerIDs: (*fakePIDs)(w), Cluster: &fakeCluster{}, Operator: &fakeOperator{},
+		Partitions: (*fakePartitions)(w), Topics: &w.topics, ProducerIDs: (*fakePIDs)(w), Transactions: &fakeTxns{node: 1}, Cluster: &fakeCluster{}, Operator: &fakeOperator{},
 	})
+	w.server.Markers = MarkerWriter{Image: w.server.Image, Partitions: w.server.Partitions, Groups: &fakeGroups{node: 1}, Now: w.server.Now}
 	keys := meta.KeysOf(testCluster)
 	w.apply(map[string][]byte{
 		keys.Broker(1): meta.BrokerRecord{ID: 1, Rack: "r1", Incarnation: "a", DirectoryID: "d", Endpoints: []meta.Endpoint{
@@ -241,9 +242,10 @@ func (c *counter) get() int {
 
 // fakePartition is a partition in memory: batches, a high watermark, listeners.
 type fakePartition struct {
-	id     types.TopicID
-	tp     types.TopicPartition
-	mirror string
+	txnOpen bool // what Guard says
+	id      types.TopicID
+	tp      types.TopicPartition
+	mirror  string
 
 	mu        sync.Mutex
 	epoch     types.LeaderEpoch

@@ -419,7 +419,7 @@ func TestFindCoordinator(t *testing.T) {
 		if c := one(version); c.ErrorCode != 15 {
 			t.Errorf("version %d: %+v", version, c)
 		}
-		for in.CoordinatorType = 1; in.CoordinatorType <= 3 && version >= 1; in.CoordinatorType++ {
+		for in.CoordinatorType = 2; in.CoordinatorType <= 3 && version >= 1; in.CoordinatorType++ {
 			if c := one(version); c.ErrorCode != 42 || c.ErrorMessage == nil {
 				t.Errorf("version %d, type %d: %+v", version, in.CoordinatorType, c)
 			}

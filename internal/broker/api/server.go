@@ -36,7 +36,7 @@ var ErrClose = errors.New("close the connection")
 func NewServer(d Deps) *Server {
 	s := &Server{Deps: d, byKey: make(map[wire.Key]entry), rules: accessRules(),
 		sessions: newSessionCache(d.Settings), draining: make(chan struct{})}
-	for _, e := range slices.Concat(coreAPIs(), groupAPIs(), securityAPIs()) {
+	for _, e := range slices.Concat(coreAPIs(), groupAPIs(), transactionAPIs(), securityAPIs()) {
 		s.byKey[e.key] = e
 	}
 	s.own = ownAPIs()

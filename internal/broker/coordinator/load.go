@@ -6,8 +6,6 @@ import (
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/coordinator/statelog"
-	"tidemark/internal/core/group"
-	"tidemark/internal/core/types"
 	"tidemark/internal/probe"
 )
 
@@ -21,7 +19,7 @@ var (
 
 // load replays the partition into the table, as it is served in the loop's own leader epoch.
 func (l *loop) load() error {
-	r := loader{loop: l, open: map[types.ProducerID][]group.Record{}}
+	r := loader{loop: l}
 	done, err := statelog.Load{
 		Image: l.c.o.Image, Partitions: l.c.o.Partitions, Topic: OffsetsTopic, Partition: l.partition, Epoch: l.epoch,
 		NodeID: l.c.o.NodeID, BufferBytes: l.c.o.Config.LoadBufferBytes,
@@ -45,24 +43,18 @@ type loader struct {
 	scratch batch.Scratch
 	records int
 	skipped int
-	// open holds what transactions have written, until their marker.
-	open map[types.ProducerID][]group.Record
 }
 
-// replay takes one batch. Records of a transaction count when its COMMIT
-// marker comes.
+// replay takes one batch. Records of a transaction count when its COMMIT marker comes.
 func (r *loader) replay(h *batch.Header, raw []byte) error {
 	if h.IsControl() {
 		m, err := batch.ParseMarker(raw)
 		if err != nil {
 			return nil // another kind of control record: nothing of groups
 		}
-		if m.Kind == batch.Commit {
-			for _, rec := range r.open[h.ProducerID] {
-				r.loop.table.Replay(rec)
-			}
+		if m.Kind == batch.Commit || m.Kind == batch.Abort {
+			r.loop.table.ReplayMarker(h.ProducerID, m.Kind == batch.Commit)
 		}
-		delete(r.open, h.ProducerID)
 		return nil
 	}
 	it := batch.Records(raw, &r.scratch)
@@ -78,7 +70,7 @@ func (r *loader) replay(h *batch.Header, raw []byte) error {
 			continue
 		}
 		if h.IsTransactional() {
-			r.open[h.ProducerID] = append(r.open[h.ProducerID], rec)
+			r.loop.table.ReplayTxn(h.ProducerID, rec)
 			continue
 		}
 		r.loop.table.Replay(rec)

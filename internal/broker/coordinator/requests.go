@@ -208,6 +208,7 @@ func (c *Coordinator) Offset(ctx context.Context, groupID string, tps []types.To
 			if v := t.Offset(groupID, tp); v != nil {
 				entries[i].Committed = *v
 			}
+			entries[i].Unstable = t.IsUnstable(groupID, tp)
 		}
 	})
 	if code != group.None {

@@ -5,24 +5,22 @@ import (
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
 
-// mergedBatchBytes bounds how many bytes of small appends go into one batch;
-// an append of its own that is larger still goes alone.
-const mergedBatchBytes = 256 << 10
-
 // encoded is one append, ready to be written.
 type encoded struct {
 	token   group.Token
-	time    types.Millis
-	records []keyValue
+	records []statelog.Record
 	size    int // bytes of keys and values
+	// writer and marker are as in group.Append: such an append is a batch of its own.
+	writer *group.Writer
+	marker *group.Marker
+	time   types.Millis
 }
-
-type keyValue struct{ key, value []byte }
 
 // completion is the outcome of one append.
 type completion struct {
@@ -32,14 +30,17 @@ type completion struct {
 
 // encode gives an append's records, all with time now.
 func encode(a group.Append, now types.Millis) encoded {
-	e := encoded{token: a.Token, time: now, records: make([]keyValue, 0, len(a.Records))}
+	e := encoded{token: a.Token, time: now, records: make([]statelog.Record, 0, len(a.Records)), writer: a.Writer, marker: a.Marker}
 	for _, r := range a.Records {
 		key, value := encodeRecord(r)
-		e.records = append(e.records, keyValue{key, value})
+		e.records = append(e.records, statelog.Record{Time: now, Key: key, Value: value})
 		e.size += len(key) + len(value) + recordOverhead
 	}
 	return e
 }
+
+// isAlone reports whether nothing else may share the append's batch.
+func (e *encoded) isAlone() bool { return e.writer != nil || e.marker != nil }
 
 // recordOverhead is about what a record takes beside its key and value, in bytes.
 const recordOverhead = 16
@@ -49,7 +50,7 @@ func writeAll(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, o
 	all := make([]completion, 0, len(appends))
 	for len(appends) > 0 {
 		n, size := 1, appends[0].size
-		for n < len(appends) && size+appends[n].size <= mergedBatchBytes {
+		for n < len(appends) && size+appends[n].size <= statelog.MergedBytes && !appends[0].isAlone() && !appends[n].isAlone() {
 			size += appends[n].size
 			n++
 		}
@@ -66,24 +67,25 @@ func writeAll(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, o
 }
 
 func writeOne(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, o Options, appends []encoded) error {
-	b := batch.NewBuilder(batch.BuilderOptions{Codec: batch.Codec(o.Config.Compression), LeaderEpoch: types.NoLeaderEpoch})
-	for _, a := range appends {
-		for _, r := range a.records {
-			b.Append(a.time, r.key, r.value)
-		}
-	}
-	raw, err := b.Build()
-	if err != nil {
-		return err
-	}
-	acks := int16(-1)
+	w := statelog.WriteOptions{Epoch: epoch, Acks: -1, Timeout: o.Config.CommitTimeout, Codec: batch.Codec(o.Config.Compression)}
 	if o.Rules.AckUnreplicated {
-		acks = 1
+		w.Acks = 1
 	}
-	_, err = log.Append(ctx, raw, api.AppendRequest{
-		Acks: acks, Timeout: o.Config.CommitTimeout, LeaderEpoch: epoch, Origin: api.OriginCoordinator,
-	})
-	return err
+	first := &appends[0]
+	if m := first.marker; m != nil {
+		marker := api.TxnMarker{ProducerID: m.ProducerID, Epoch: m.Epoch, Commit: m.Commit, CoordinatorEpoch: m.CoordinatorEpoch}
+		w.BumpedMarker = m.Bumped
+		return statelog.WriteBatch(ctx, log, marker.Batch(first.time), w)
+	}
+	if first.writer != nil {
+		// Offsets of a transaction have no sequence: nobody sends them twice but its producer.
+		w.Producer = &batch.Producer{ID: first.writer.ProducerID, Epoch: first.writer.Epoch, BaseSequence: -1}
+	}
+	var records []statelog.Record
+	for i := range appends {
+		records = append(records, appends[i].records...)
+	}
+	return statelog.Write(ctx, log, records, w)
 }
 
 // codeOfAppend turns the log's refusal into what group members are told, as
@@ -94,6 +96,8 @@ func codeOfAppend(err error) group.ErrorCode {
 		return group.None
 	case wire.ErrNotLeaderOrFollower, wire.ErrKafkaStorageError, wire.ErrFencedLeaderEpoch, wire.ErrUnknownLeaderEpoch:
 		return group.NotCoordinator
+	case wire.ErrInvalidProducerEpoch, wire.ErrTransactionCoordinatorFenced:
+		return group.ErrorCode(api.CodeOf(err)) // a later transaction's, or a later coordinator's, is there already
 	case wire.ErrMessageTooLarge, wire.ErrRecordListTooLarge, wire.ErrInvalidFetchSize:
 		return group.InvalidCommitOffsetSize
 	}

@@ -72,7 +72,7 @@ func (t *Table) deleteGroup(ev DeleteGroup, out *Effects) {
 		fail(GroupIDNotFound)
 		return
 	}
-	if g.state != Empty {
+	if g.state != Empty || len(g.pending) > 0 {
 		fail(NonEmptyGroup)
 		return
 	}
@@ -143,8 +143,8 @@ func (t *Table) sweep(now types.Millis, out *Effects) {
 	now = t.wall(now)
 	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
 		g := t.groups[id]
-		if g.deleting {
-			continue
+		if g.deleting || len(g.pending) > 0 {
+			continue // a transaction is about to bring it offsets
 		}
 		var tps []types.TopicPartition
 		kept := false

@@ -45,10 +45,14 @@ func (e *Effects) reply(id RequestID, r Response) {
 	}
 }
 
-// Append asks for records to be written as one batch.
+// Append asks for records to be written as one batch, or for a marker.
 type Append struct {
 	Token   Token
 	Records []Record
+	// Writer, if not nil, makes the batch part of its transaction. Marker, if not nil,
+	// is what is written in place of records.
+	Writer *Writer
+	Marker *Marker
 }
 
 // Reply answers a waiting request.

@@ -64,6 +64,8 @@ type group struct {
 	// topics are what the members subscribe to; nil if unknown (not consumers, or unreadable).
 	topics  map[string]struct{}
 	offsets map[types.TopicPartition]*offset
+	// pending are offsets of transactions that aren't ended, oldest first.
+	pending map[types.ProducerID][]*pendingOffset
 	// persisted: the log may hold a record of the group or its offsets.
 	persisted bool
 	deleting  bool
@@ -143,7 +145,7 @@ func (g *group) inOrder() []*member {
 }
 
 func (g *group) isVacant() bool {
-	return len(g.members) == 0 && len(g.pendingJoin) == 0 && len(g.offsets) == 0 && g.state == Empty
+	return len(g.members) == 0 && len(g.pendingJoin) == 0 && len(g.offsets) == 0 && len(g.pending) == 0 && g.state == Empty
 }
 
 func (g *group) allJoined() bool {

@@ -33,24 +33,25 @@ func (t *Table) replayOffset(r OffsetRecord) {
 		g.offsets = map[types.TopicPartition]*offset{}
 	}
 	v := *r.Value
-	g.offsets[r.TopicPartition] = &offset{durable: &v, high: v.Offset}
+	t.order++
+	g.offsets[r.TopicPartition] = &offset{durable: &v, high: v.Offset, order: t.order}
 }
 
 func (t *Table) replayGroup(r GroupRecord) {
 	if r.Value == nil {
 		if g := t.group(r.Group); g != nil {
-			offsets := g.offsets
+			offsets, pending := g.offsets, g.pending
 			t.drop(g)
-			if len(offsets) > 0 { // Kafka writes their tombstones first; what is left is a simple group's
+			if len(offsets)+len(pending) > 0 { // Kafka writes their tombstones first; what is left is a simple group's
 				g = t.open(r.Group)
-				g.offsets, g.persisted = offsets, true
+				g.offsets, g.pending, g.persisted = offsets, pending, true
 			}
 		}
 		return
 	}
 	before := t.open(r.Group)
 	g := newGroup(r.Group)
-	g.timers, g.offsets, g.persisted = &t.timers, before.offsets, true
+	g.timers, g.offsets, g.pending, g.persisted = &t.timers, before.offsets, before.pending, true
 	t.groups[r.Group] = g
 	v := r.Value
 	g.protocolType, g.protocol, g.generation, g.stateSince = v.ProtocolType, v.Protocol, v.Generation, v.StateSince

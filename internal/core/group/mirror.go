@@ -154,8 +154,14 @@ func (a *clampAnswer) finish(code ErrorCode, out *Effects) {
 
 func (t *Table) clampGroup(now types.Millis, g *group, ends map[types.TopicPartition]types.Offset, answer *clampAnswer, out *Effects) {
 	tps := make([]types.TopicPartition, 0, len(g.offsets))
+	pending := g.pendingAbove(ends)
 	for tp, o := range g.offsets {
-		if end, cut := ends[tp]; cut && max(o.high, o.atMost(now)) > end {
+		if end, cut := ends[tp]; cut && (max(o.high, o.atMost(now)) > end || pending[tp] > end) {
+			tps = append(tps, tp)
+		}
+	}
+	for tp := range pending {
+		if g.offsets[tp] == nil {
 			tps = append(tps, tp)
 		}
 	}
@@ -164,6 +170,12 @@ func (t *Table) clampGroup(now types.Millis, g *group, ends map[types.TopicParti
 	var lowered []Lowered
 	for _, tp := range tps {
 		o, end := g.offsets[tp], ends[tp]
+		if o == nil {
+			// Written behind the transaction's offset, the cut's is the one that stays.
+			writes = append(writes, offsetWrite{tp: tp, value: &Committed{Offset: end, LeaderEpoch: types.NoLeaderEpoch, CommittedAt: t.wall(now), ExpiresAt: types.NoTimestamp}})
+			lowered = append(lowered, Lowered{Group: g.id, TopicPartition: tp, From: pending[tp], To: end, Cut: end})
+			continue
+		}
 		v := o.latest()
 		if v == nil || g.deleting {
 			// A removal is on its way. Should it fail, the offset is still there: ask again.
@@ -174,8 +186,8 @@ func (t *Table) clampGroup(now types.Millis, g *group, ends map[types.TopicParti
 		if v.Offset > end {
 			low.Offset, low.LeaderEpoch = end, types.NoLeaderEpoch
 		}
-		l := Lowered{Group: g.id, TopicPartition: tp, From: o.atMost(now), To: low.Offset, Cut: end}
-		if o.high <= end { // the source's offset came before the cut
+		l := Lowered{Group: g.id, TopicPartition: tp, From: max(o.atMost(now), pending[tp]), To: low.Offset, Cut: end}
+		if o.high <= end && pending[tp] == 0 { // the source's offset came before the cut
 			answer.lowered = append(answer.lowered, l)
 			o.before = replaced{}
 			continue

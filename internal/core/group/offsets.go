@@ -15,6 +15,7 @@ type offset struct {
 	durable  *Committed
 	asked    *Committed
 	inFlight int
+	order    uint64 // of durable's record
 	// high is at or above every value that this offset can come to have once
 	// the writes in flight have succeeded or failed, each by itself.
 	high types.Offset
@@ -33,6 +34,7 @@ func (o *offset) latest() *Committed {
 type offsetWrite struct {
 	tp    types.TopicPartition
 	value *Committed
+	order uint64
 }
 
 func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
@@ -45,9 +47,26 @@ func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
 		fail(code)
 		return
 	}
-	codes := make([]ErrorCode, len(ev.Offsets))
-	writes := make([]offsetWrite, 0, len(ev.Offsets))
-	for i, c := range ev.Offsets {
+	codes, writes := t.judgeOffsets(now, ev.Offsets)
+	if len(writes) == 0 {
+		out.reply(ev.Request, CommitResponse{Partitions: codes})
+		return
+	}
+	t.writeOffsets(t.open(ev.Group), writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+		for i := range codes {
+			if codes[i] == None {
+				codes[i] = offsetWriteFailed(code)
+			}
+		}
+		out.reply(ev.Request, CommitResponse{Partitions: codes})
+	})
+}
+
+// judgeOffsets gives a code for each offset, and the writes of those that are taken.
+func (t *Table) judgeOffsets(now types.Millis, offsets []CommitOffset) ([]ErrorCode, []offsetWrite) {
+	codes := make([]ErrorCode, len(offsets))
+	writes := make([]offsetWrite, 0, len(offsets))
+	for i, c := range offsets {
 		if len(c.Metadata) > t.cfg.OffsetMetadataMaxBytes {
 			codes[i] = OffsetMetadataTooLarge
 			continue
@@ -61,18 +80,7 @@ func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
 		}
 		writes = append(writes, offsetWrite{tp: types.TopicPartition{Topic: c.Topic, Partition: c.Partition}, value: v})
 	}
-	if len(writes) == 0 {
-		out.reply(ev.Request, CommitResponse{Partitions: codes})
-		return
-	}
-	t.writeOffsets(t.open(ev.Group), writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
-		for i := range codes {
-			if codes[i] == None {
-				codes[i] = offsetWriteFailed(code)
-			}
-		}
-		out.reply(ev.Request, CommitResponse{Partitions: codes})
-	})
+	return codes, writes
 }
 
 // validateCommit decides whether the sender may commit, and keeps a member's session.
@@ -125,7 +133,9 @@ func offsetWriteFailed(code ErrorCode) ErrorCode {
 // over when they are durable. done runs after that.
 func (t *Table) writeOffsets(g *group, writes []offsetWrite, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
 	records := make([]Record, 0, len(writes))
-	for _, w := range writes {
+	for i, w := range writes {
+		t.order++
+		writes[i].order = t.order
 		records = append(records, OffsetRecord{Group: g.id, TopicPartition: w.tp, Value: w.value})
 	}
 	g.persisted = true
@@ -157,8 +167,8 @@ func (t *Table) writeOffsets(g *group, writes []offsetWrite, out *Effects, done 
 func (g *group) offsetWritten(w offsetWrite, code ErrorCode) {
 	o := g.offsets[w.tp]
 	o.inFlight--
-	if code == None {
-		o.durable = w.value
+	if code == None && o.order < w.order {
+		o.durable, o.order = w.value, w.order
 	}
 	if o.inFlight == 0 {
 		o.asked = nil
@@ -215,6 +225,8 @@ func (t *Table) Offset(groupID string, tp types.TopicPartition) *Committed {
 type OffsetEntry struct {
 	types.TopicPartition
 	Committed
+	// Unstable: a transaction that isn't ended has an offset for the partition.
+	Unstable bool
 }
 
 // Offsets gives a group's committed offsets, ordered by topic and partition.
@@ -228,7 +240,7 @@ func (t *Table) Offsets(groupID string) []OffsetEntry {
 	sortPartitions(tps)
 	for _, tp := range tps {
 		if v := g.offsets[tp].durable; v != nil {
-			all = append(all, OffsetEntry{TopicPartition: tp, Committed: *v})
+			all = append(all, OffsetEntry{TopicPartition: tp, Committed: *v, Unstable: g.isUnstable(tp)})
 		}
 	}
 	return all

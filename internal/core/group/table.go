@@ -33,6 +33,7 @@ type Table struct {
 	timers    timers
 	writes    []write // asked for and not yet completed, oldest first
 	lastToken Token
+	order     uint64 // of the newest record
 	wallAhead types.Millis
 	// closing, if not None, is what joins and syncs are answered with: see Unpark.
 	closing ErrorCode
@@ -73,6 +74,10 @@ func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
 		t.settle(ev.Group)
 	case Commit:
 		t.commit(now, ev, out)
+	case TxnCommit:
+		t.commitTxn(now, ev, out)
+	case EndTxn:
+		t.endTxn(ev, out)
 	case DeleteOffsets:
 		t.deleteOffsets(now, ev, out)
 	case DeleteGroup:
@@ -109,9 +114,14 @@ func (t *Table) Groups() int { return len(t.groups) }
 
 // append asks for records to be written; done runs when the outcome is known.
 func (t *Table) append(records []Record, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
+	t.appendAs(&Append{Records: records}, out, done)
+}
+
+func (t *Table) appendAs(a *Append, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
 	t.lastToken++
-	t.writes = append(t.writes, write{token: t.lastToken, done: done})
-	out.Appends = append(out.Appends, Append{Token: t.lastToken, Records: records})
+	a.Token = t.lastToken
+	t.writes = append(t.writes, write{token: a.Token, done: done})
+	out.Appends = append(out.Appends, *a)
 }
 
 func (t *Table) appended(now types.Millis, ev Appended, out *Effects) {

@@ -51,11 +51,17 @@ type Feature struct {
 // stand for Kafka's record forms.
 const FeatureMetadata = "tidemark.version"
 
+// FeatureTransactions is Kafka's level of the transactions' protocol (KIP-890): with 2
+// producers leave it to the brokers to add partitions, and get a new epoch with every end.
+const FeatureTransactions = "transaction.version"
+
 // KnownFeatures lists the features that this program knows, by name.
 func KnownFeatures() []Feature {
 	return []Feature{
 		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: LevelDrills}, Absent: 1, Fresh: LevelDrills,
 			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs, SCRAM credentials, the cuts of consistent failovers", "drills of any size"}},
+		{Name: FeatureTransactions, Levels: LevelRange{Min: 0, Max: 2}, Absent: 0, Fresh: 2,
+			Tells: []string{"flexible fields in the state of transactions", "an epoch for each transaction, partitions added by the brokers (KIP-890)"}},
 	}
 }
 

@@ -88,7 +88,7 @@ func (t *Table) sendMarkers(now types.Millis, x *entry, out *Effects) {
 		x.unwritten[tp] = struct{}{}
 	}
 	out.Markers = append(out.Markers, Markers{ID: x.id, ProducerID: x.meta.ProducerID, Epoch: x.meta.Epoch,
-		Commit: x.meta.State == PrepareCommit, Partitions: x.meta.Partitions})
+		Commit: x.meta.State == PrepareCommit, Bumped: x.meta.Bumps, Partitions: x.meta.Partitions})
 }
 
 func (t *Table) markerWritten(now types.Millis, ev MarkerWritten, out *Effects) {

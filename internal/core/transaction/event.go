@@ -139,6 +139,8 @@ type Markers struct {
 	ProducerID types.ProducerID
 	Epoch      int16
 	Commit     bool
+	// Bumped: Epoch is above that of the transaction's batches (KIP-890).
+	Bumped     bool
 	Partitions []types.TopicPartition
 }
 

@@ -172,3 +172,6 @@ func (m *Metadata) repeatsEnd(id types.ProducerID, epoch int16) bool {
 	}
 	return id == m.ProducerID && m.Epoch > 0 && epoch == m.Epoch-1
 }
+
+// SortPartitions puts the partitions into the order that the table keeps, each once.
+func (m *Metadata) SortPartitions() { m.Partitions = (&Metadata{}).with(m.Partitions) }

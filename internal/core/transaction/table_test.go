@@ -413,3 +413,33 @@ func TestList(t *testing.T) {
 	want(t, "open for 101 ms", names(Filter{OpenFor: 101}), "")
 	want(t, "by name", names(Filter{OpenFor: -1, Match: func(id string) bool { return id == "b" }}), "b")
 }
+
+// TestBrokenInvariants brings about what no driver may do: the assertions notice.
+func TestBrokenInvariants(t *testing.T) {
+	f := func(name string, number string, do func(b *bench)) {
+		t.Helper()
+		defer func() {
+			if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), number) {
+				t.Errorf("%s: %v, want %s", name, p, number)
+			}
+		}()
+		do(newBench(t))
+	}
+	f("a completion of nothing", "I-362", func(b *bench) { b.step(Appended{Token: 9}) })
+	f("a step after the end", "I-361", func(b *bench) {
+		b.step(Resign{Code: NotCoordinator})
+		b.step(Sweep{})
+	})
+	f("two changes at once", "I-360", func(b *bench) {
+		b.fresh("a")
+		x := b.table.ids["a"]
+		var out Effects
+		none := func(types.Millis, ErrorCode, *Effects) {}
+		b.table.change(x, x.meta, &out, none)
+		b.table.change(x, x.meta, &out, none)
+	})
+	f("markers of no decision", "I-363", func(b *bench) {
+		b.fresh("a")
+		b.table.sendMarkers(b.now, b.table.ids["a"], &Effects{})
+	})
+}

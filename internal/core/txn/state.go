@@ -45,8 +45,10 @@ type Marker struct {
 	ProducerEpoch    int16
 	CoordinatorEpoch int32
 	Abort            bool
-	Offset           types.Offset
-	Timestamp        types.Millis
+	// Bumped: the marker's epoch is above that of the transaction that it ends (KIP-890).
+	Bumped    bool
+	Offset    types.Offset
+	Timestamp types.Millis
 }
 
 // batchMeta is one remembered batch. Its first offset is last - delta.
@@ -194,6 +196,20 @@ func (s *State) Check(b Batch) (Verdict, error) {
 	return Verdict{}, nil
 }
 
+// CheckEpoch is Check for a batch of this broker's coordinators, which number nothing.
+func (s *State) CheckEpoch(b Batch) error {
+	if p, known := s.producers[b.ProducerID]; known && b.ProducerEpoch < p.epoch {
+		return ErrProducerEpoch
+	}
+	return nil
+}
+
+// InTransaction reports whether the producer has a transaction open in this epoch of its.
+func (s *State) InTransaction(id types.ProducerID, epoch int16) bool {
+	p, known := s.producers[id]
+	return known && p.txnOpen && p.epoch == epoch
+}
+
 // CheckBegin refuses the first batch of a producer that begins above sequence 0,
 // where nobody can have been forgotten: a batch before it was refused or lost, and
 // is on its way again. Taken, it would have that one refused for ever (KAFKA-15591,
@@ -225,6 +241,9 @@ func (s *State) CheckMarker(m Marker) error {
 	}
 	if m.CoordinatorEpoch < p.coordinatorEpoch {
 		return ErrCoordinatorFenced
+	}
+	if m.Bumped && p.txnOpen && m.ProducerEpoch <= p.epoch {
+		return ErrProducerEpoch // a late copy: what is open is the producer's next transaction
 	}
 	return nil
 }

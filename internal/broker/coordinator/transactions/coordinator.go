@@ -1,0 +1,196 @@
+package transactions
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator/statelog"
+	"tidemark/internal/clock"
+	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/transaction"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// StateTopic is where transactional ids are kept.
+const StateTopic = "__transaction_state"
+
+const (
+	defaultQueueLength        = 1024
+	defaultReloadAfterFailure = time.Second
+)
+
+// Config is what the coordinator needs of the broker's configuration.
+type Config struct {
+	Table transaction.Config
+
+	TopicPartitions   int32 // transaction.state.log.num.partitions, at creation
+	TopicReplication  int16 // transaction.state.log.replication.factor, at creation
+	TopicMinISR       int32 // transaction.state.log.min.isr, at creation
+	TopicSegmentBytes int32 // transaction.state.log.segment.bytes, at creation
+	LoadBufferBytes   int   // transaction.state.log.load.buffer.size
+	WriteTimeout      time.Duration
+	// SweepInterval is how often transactions that are open for too long are looked for
+	// (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+	SweepInterval      time.Duration
+	QueueLength        int           // requests that may wait for one partition's loop; 0 means 1024
+	ReloadAfterFailure time.Duration // 0 means a second
+}
+
+// ConfigOf takes the coordinator's configuration out of the broker's.
+func ConfigOf(b *config.Broker) Config {
+	t := &b.Transactions
+	return Config{
+		Table:           transaction.Config{MaxTimeout: t.MaxTimeoutMs, IDExpiration: t.IDExpirationMs},
+		TopicPartitions: t.TopicPartitions, TopicReplication: t.TopicReplicationFactor, TopicMinISR: t.TopicMinISR,
+		TopicSegmentBytes: t.TopicSegmentBytes, LoadBufferBytes: int(t.LoadBufferBytes),
+		WriteTimeout:  time.Duration(b.Offsets.CommitTimeoutMs) * time.Millisecond,
+		SweepInterval: time.Duration(t.SweepIntervalMs) * time.Millisecond,
+	}
+}
+
+// Peers reaches other brokers of the cluster. An error says that nobody knows what became of it.
+type Peers interface {
+	// WriteTxnMarkers has a broker write markers into partitions that it leads. The
+	// answer has a code for each partition of each marker, in their order.
+	WriteTxnMarkers(ctx context.Context, broker types.BrokerID, markers []Marker) ([][]wire.ErrCode, error)
+	// AddPartitionsToTxn asks a coordinator for all of the partitions.
+	AddPartitionsToTxn(ctx context.Context, broker types.BrokerID, add transaction.Add) (transaction.ErrorCode, error)
+}
+
+// MarkerPatience is how long a broker waits for a marker's replication.
+const MarkerPatience = api.MarkerTimeout
+
+// Marker is one decision, and partitions that are to hold it.
+type Marker = api.TxnMarker
+
+// Options are what a coordinator works with. Fields are required unless they say otherwise.
+type Options struct {
+	Config Config
+	NodeID types.BrokerID
+	// Image gives the newest metadata image, never nil.
+	Image       func() *meta.Image
+	Partitions  api.Partitions
+	Topics      api.Topics
+	ProducerIDs api.ProducerIDs
+	Peers       Peers
+	// WriteMarker writes a marker into one partition that this node leads.
+	WriteMarker func(ctx context.Context, m Marker, tp types.TopicPartition) wire.ErrCode
+	Logger      *slog.Logger
+	// Now gives the wall clock's time, for what is written into records.
+	Now func() types.Millis
+	// Context may carry a clock; nil: the background's. Close ends the loops, not it.
+	Context context.Context
+}
+
+// Coordinator is the transaction coordinator of one node. Its methods may be
+// called from any goroutine.
+type Coordinator struct {
+	o      Options
+	topic  *statelog.Topic
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	couriers
+
+	mu     sync.RWMutex // guards the following
+	loops  map[int32]*loop
+	closed bool
+	wg     sync.WaitGroup
+}
+
+var _ api.Transactions = (*Coordinator)(nil)
+
+// New makes a coordinator that leads nothing yet.
+func New(o Options) *Coordinator {
+	if o.Config.QueueLength == 0 {
+		o.Config.QueueLength = defaultQueueLength
+	}
+	if o.Config.ReloadAfterFailure == 0 {
+		o.Config.ReloadAfterFailure = defaultReloadAfterFailure
+	}
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	c := &Coordinator{o: o, loops: map[int32]*loop{}}
+	c.ctx, c.cancel = context.WithCancel(o.Context)
+	c.couriers = newCouriers(c)
+	c.topic = statelog.NewTopic(statelog.TopicOptions{
+		Name: StateTopic, Partitions: o.Config.TopicPartitions, Replication: o.Config.TopicReplication,
+		Configs: topicConfigs(o), Image: o.Image, Topics: o.Topics, Logger: o.Logger,
+	})
+	return c
+}
+
+// topicConfigs are what Kafka sets on the topic itself.
+func topicConfigs(o Options) map[string]*string {
+	policy, compression, unclean := "compact", "uncompressed", "false"
+	segment, minISR := strconv.Itoa(int(o.Config.TopicSegmentBytes)), strconv.Itoa(int(o.Config.TopicMinISR))
+	return map[string]*string{"cleanup.policy": &policy, "compression.type": &compression, "segment.bytes": &segment,
+		"min.insync.replicas": &minISR, "unclean.leader.election.enable": &unclean}
+}
+
+// Elected tells that this node leads partition of the state topic from now on, in
+// leader epoch epoch: its ids are loaded and served. It returns at once. A repeated
+// call with the same epoch does nothing.
+func (c *Coordinator) Elected(partition int32, epoch types.LeaderEpoch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	if old := c.loops[partition]; old != nil {
+		if old.epoch >= epoch {
+			return
+		}
+		old.stop()
+	}
+	l := newLoop(c, partition, epoch)
+	c.loops[partition] = l
+	clock.Go(c.o.Context, &c.wg, l.run)
+}
+
+// Resigned tells that this node leads partition of the state topic no more. It
+// returns at once; what waits there is answered with NOT_COORDINATOR.
+func (c *Coordinator) Resigned(partition int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.loops[partition]; l != nil {
+		delete(c.loops, partition)
+		l.stop()
+	}
+}
+
+// Close stops all loops and couriers and waits for them. Waiting requests are
+// answered with NOT_COORDINATOR, so that clients look for another coordinator.
+func (c *Coordinator) Close() {
+	c.mu.Lock()
+	c.closed = true
+	for _, l := range c.loops {
+		l.stop()
+	}
+	clear(c.loops)
+	c.mu.Unlock()
+	c.cancel()
+	clock.Join(c.o.Context, &c.wg)
+	c.couriers.join()
+}
+
+func (c *Coordinator) loop(partition int32) *loop {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.loops[partition]
+}
+
+// home gives the loop that a transactional id belongs to, if this node has it.
+func (c *Coordinator) home(id string) *loop {
+	p, ok := c.topic.Partition(id)
+	if !ok {
+		return nil
+	}
+	return c.loop(p)
+}

@@ -1,0 +1,52 @@
+package transactions
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"tidemark/internal/core/transaction"
+	"tidemark/internal/core/types"
+)
+
+// Enlist implements api.Transactions: it asks the coordinator of a transaction,
+// wherever it is, to take partitions in, or whether they are in (KIP-890).
+func (c *Coordinator) Enlist(ctx context.Context, add transaction.Add) transaction.ErrorCode {
+	at, err := c.topic.Leader(ctx, add.ID)
+	switch {
+	case err != nil:
+		return transaction.CoordinatorNotAvailable
+	case at == c.o.NodeID:
+		return c.Add(ctx, add)
+	}
+	code, err := c.o.Peers.AddPartitionsToTxn(ctx, at, add)
+	if err != nil {
+		c.o.Logger.Debug("a transaction's coordinator can't be asked", "broker", at, "transactionalId", add.ID, "err", err)
+		return transaction.CoordinatorNotAvailable
+	}
+	return code
+}
+
+func sortListings(all []transaction.Listing) {
+	slices.SortFunc(all, func(a, b transaction.Listing) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// leaderOf gives who leads a partition now. gone says that there is nothing to
+// write a marker into: the topic was deleted, or the partition belongs to another
+// cluster now, whose own coordinator ends what is open there.
+func (c *Coordinator) leaderOf(tp types.TopicPartition) (leader types.BrokerID, gone bool) {
+	image := c.o.Image()
+	t, ok := image.TopicByName(tp.Topic)
+	if !ok || tp.Partition >= t.Record.Partitions {
+		_, unreadable := image.NameEntry(tp.Topic)
+		return types.NoBroker, !unreadable
+	}
+	rec, _ := image.Partition(t.ID, tp.Partition)
+	switch {
+	case rec == nil:
+		return types.NoBroker, false
+	case rec.IsMirror():
+		return types.NoBroker, true
+	}
+	return rec.Leader, false
+}

@@ -1,0 +1,163 @@
+package transactions
+
+import (
+	"context"
+	"errors"
+
+	"tidemark/internal/broker/coordinator/statelog"
+	"tidemark/internal/clock"
+	"tidemark/internal/core/transaction"
+	"tidemark/internal/core/types"
+)
+
+// ask has the loop take a task and waits for its answer.
+func (l *loop) ask(ctx context.Context, t task) (transaction.Response, transaction.ErrorCode) {
+	switch {
+	case l == nil || !l.leads():
+		return nil, transaction.NotCoordinator
+	case !l.isReady():
+		return nil, transaction.CoordinatorLoadInProgress
+	}
+	if err := l.inbox.Put(ctx, t); errors.Is(err, statelog.ErrShut) {
+		return nil, transaction.NotCoordinator
+	} else if err != nil {
+		return nil, transaction.CoordinatorNotAvailable
+	}
+	if _, err := clock.Wait(ctx, clock.Forever, t.answer.done); err != nil {
+		return nil, transaction.CoordinatorNotAvailable
+	}
+	if !l.leads() {
+		return nil, transaction.NotCoordinator // another one may have answered more than this one knows (R10)
+	}
+	return t.answer.response, transaction.None
+}
+
+// leads reports whether this node serves the partition right now: see the group
+// coordinator's.
+func (l *loop) leads() bool {
+	topic, ok := l.c.o.Image().TopicByName(StateTopic)
+	if !ok {
+		return false
+	}
+	_, err := l.c.o.Partitions.Get(topic.Record.ID, l.partition)
+	return err == nil
+}
+
+// submit has the loop take an event and waits for its answer.
+func submit[R transaction.Response](ctx context.Context, l *loop, event func(id transaction.RequestID) transaction.Event) (R, transaction.ErrorCode) {
+	var none R
+	r, code := l.ask(ctx, task{event: event, answer: &answer{done: make(chan struct{})}})
+	if code != transaction.None {
+		return none, code
+	}
+	if typed, ok := r.(R); ok {
+		return typed, transaction.None
+	}
+	return none, r.(transaction.CodeResponse).Code
+}
+
+// look runs f on the loop's table and waits for it.
+func (l *loop) look(ctx context.Context, f func(now types.Millis, t *transaction.Table)) transaction.ErrorCode {
+	_, code := l.ask(ctx, task{look: f, answer: &answer{done: make(chan struct{})}})
+	return code
+}
+
+// FindCoordinator implements api.Transactions.
+func (c *Coordinator) FindCoordinator(ctx context.Context, id string) (types.BrokerID, error) {
+	return c.topic.Leader(ctx, id)
+}
+
+// Init implements api.Transactions.
+func (c *Coordinator) Init(ctx context.Context, ev transaction.Init) transaction.InitResponse {
+	l := c.home(ev.ID)
+	var code transaction.ErrorCode
+	if ev.FreshProducerID, code = c.producerID(ctx, l, ev.ID); code == transaction.None {
+		var r transaction.InitResponse
+		if r, code = submit[transaction.InitResponse](ctx, l, func(id transaction.RequestID) transaction.Event {
+			ev.Request = id
+			return ev
+		}); code == transaction.None {
+			return r
+		}
+	}
+	return transaction.InitResponse{Code: code, ProducerID: types.NoProducer, Epoch: transaction.NoEpoch}
+}
+
+// producerID gives a new producer id, where one is about to be given out.
+func (c *Coordinator) producerID(ctx context.Context, l *loop, id string) (types.ProducerID, transaction.ErrorCode) {
+	wanted := false
+	if code := l.look(ctx, func(_ types.Millis, t *transaction.Table) { wanted = t.WantsProducerID(id) }); code != transaction.None || !wanted {
+		return types.NoProducer, code
+	}
+	fresh, err := c.o.ProducerIDs.Next(ctx)
+	if err != nil {
+		return types.NoProducer, transaction.CoordinatorNotAvailable
+	}
+	return fresh, transaction.None
+}
+
+// Add implements api.Transactions.
+func (c *Coordinator) Add(ctx context.Context, ev transaction.Add) transaction.ErrorCode {
+	r, code := submit[transaction.CodeResponse](ctx, c.home(ev.ID), func(id transaction.RequestID) transaction.Event {
+		ev.Request = id
+		return ev
+	})
+	if code != transaction.None {
+		return code
+	}
+	return r.Code
+}
+
+// End implements api.Transactions.
+func (c *Coordinator) End(ctx context.Context, ev transaction.End) transaction.EndResponse {
+	l := c.home(ev.ID)
+	code := transaction.None
+	ev.FreshProducerID = types.NoProducer
+	if ev.Bumps {
+		ev.FreshProducerID, code = c.producerID(ctx, l, ev.ID)
+	}
+	if code == transaction.None {
+		var r transaction.EndResponse
+		if r, code = submit[transaction.EndResponse](ctx, l, func(id transaction.RequestID) transaction.Event {
+			ev.Request = id
+			return ev
+		}); code == transaction.None {
+			return r
+		}
+	}
+	return transaction.EndResponse{Code: code, ProducerID: types.NoProducer, Epoch: transaction.NoEpoch}
+}
+
+// Describe implements api.Transactions.
+func (c *Coordinator) Describe(ctx context.Context, id string) (transaction.Metadata, transaction.ErrorCode) {
+	var m transaction.Metadata
+	found := false
+	code := c.home(id).look(ctx, func(_ types.Millis, t *transaction.Table) { m, found = t.Describe(id) })
+	if code == transaction.None && !found {
+		code = transaction.TransactionalIDNotFound
+	}
+	return m, code
+}
+
+// List implements api.Transactions. While a partition loads, that is the answer for all.
+func (c *Coordinator) List(ctx context.Context, f transaction.Filter) ([]transaction.Listing, transaction.ErrorCode) {
+	c.mu.RLock()
+	var loops []*loop
+	for _, l := range c.loops {
+		loops = append(loops, l)
+	}
+	c.mu.RUnlock()
+	var all []transaction.Listing
+	for _, l := range loops {
+		var some []transaction.Listing
+		switch code := l.look(ctx, func(now types.Millis, t *transaction.Table) { some = t.List(now, f) }); code {
+		case transaction.None:
+			all = append(all, some...)
+		case transaction.NotCoordinator: // it has moved: its new coordinator lists it
+		default:
+			return nil, code
+		}
+	}
+	sortListings(all)
+	return all, transaction.None
+}

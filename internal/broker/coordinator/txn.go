@@ -1,0 +1,42 @@
+package coordinator
+
+import (
+	"context"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/core/group"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// PartitionOf implements api.Groups.
+func (c *Coordinator) PartitionOf(ctx context.Context, groupID string) (types.TopicPartition, error) {
+	if _, err := c.topic.Ensure(ctx); err != nil {
+		return types.TopicPartition{}, err
+	}
+	n, ok := c.topic.Partition(groupID)
+	if !ok {
+		return types.TopicPartition{}, wire.ErrCoordinatorNotAvailable
+	}
+	return types.TopicPartition{Topic: OffsetsTopic, Partition: n}, nil
+}
+
+// CommitTxn implements api.Groups.
+func (c *Coordinator) CommitTxn(ctx context.Context, ev group.TxnCommit) group.CommitResponse {
+	if ev.Group == "" {
+		return group.CommitResponse{Code: group.InvalidGroupID}
+	}
+	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
+		ev.Request = id
+		return ev
+	})
+	return group.CommitResponse{Code: oneOf(code, r.Code), Partitions: r.Partitions}
+}
+
+// EndTxn implements api.Groups. It waits for a loop that is loading.
+func (c *Coordinator) EndTxn(ctx context.Context, partition int32, m api.TxnMarker) wire.ErrCode {
+	r, code := submit[group.CodeResponse](ctx, c.loop(partition), true, func(id group.RequestID, _ *loop) group.Event {
+		return group.EndTxn{Request: id, ProducerID: m.ProducerID, ProducerEpoch: m.Epoch, CoordinatorEpoch: m.CoordinatorEpoch, Commit: m.Commit, Bumped: m.Bumped}
+	})
+	return wire.ErrCode(oneOf(code, r.Code))
+}
