@@ -235,6 +235,9 @@ func (e *encoder) process(b []byte, k *cluster, n *node) []byte {
 		b = n.machine.AppendState(b)
 		if n.ask != nil && n.machine.Waits(ticketOf(n.ask)) {
 			b = append(b, askKind(n.ask))
+			if _, proposes := n.ask.(mirror.Propose); proposes {
+				b = append(b, flags(n.askFrom == n.rev))
+			}
 			if a := n.caught; a != nil && a.ticket == ticketOf(n.ask) {
 				b = appendCaught(b, a)
 			}

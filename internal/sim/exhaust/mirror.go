@@ -97,7 +97,7 @@ func (x *step) carry(c, i int, list []mirror.Effect, data []modellog.Record) mir
 			if e.Purpose == mirror.ForRealign {
 				n.realigning, n.held = true, true
 			}
-			n.ask = e
+			n.ask, n.askFrom = e, n.rev
 		case mirror.Fetch:
 			if !e.Peek {
 				n.owing = false
@@ -425,6 +425,10 @@ func (x *step) propose(c, i int, e mirror.Propose) bool {
 		}
 	}
 	n := x.s.c[c].nodes[i]
+	if n.askFrom != n.rev { // it was made from a record that is another one by now
+		x.answerProposal(c, i, e.Ticket, false)
+		return true
+	}
 	t, ok := x.write(c, i, x.w.rules.proposed(e, k.rec), forMachine, n.rev)
 	if !ok {
 		if n.rev != k.rev {

@@ -78,6 +78,7 @@ type node struct {
 
 	machine    *mirror.Partition
 	ask        mirror.Effect // what the machine waits for
+	askFrom    meta.Revision // of the record that a proposal was made from
 	caught     *caught       // the source's answer to it, on its way
 	held       bool          // clients and followers aren't answered
 	realigning bool
