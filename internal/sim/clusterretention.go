@@ -52,6 +52,8 @@ func (j *judge) startMoved(m *machine, h *held, v log.View, start, end types.Off
 		j.c.k.probe("follower: log start follows the leader's")
 	case v.LogStart > v.HighWatermark:
 		bad("above what is committed")
+	case h.part.IsFollowing() && l.compacted && v.LogStart == v.LogEnd:
+		// A cut in a gap that compaction left, with no record below: the empty log begins there.
 	case v.LogStart <= l.starts.asked, j.c.o.RetentionBytes > 0 && !l.compacted && v.Size >= j.c.o.RetentionBytes:
 		l.starts.legal = max(l.starts.legal, v.LogStart)
 	default:
