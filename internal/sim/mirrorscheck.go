@@ -119,6 +119,7 @@ type siteLog struct {
 	start, end, hw   types.Offset
 	history          *epoch.History
 	seq              []*grain
+	under            *grain            // what lay below the log start when that came to the log end, nil: nobody knows
 	serving          types.LeaderEpoch // -1: it doesn't
 	served           types.Offset      // how far clients could read
 	servedIn         types.LeaderEpoch // in this epoch
@@ -126,6 +127,14 @@ type siteLog struct {
 	grewFrom         types.Offset // the log end before it grew last
 	checkpoint       string
 	applied          timeline.List
+}
+
+// last is the newest batch that lay in a log, one that its start has passed too.
+func (l *siteLog) last() *grain {
+	if n := len(l.seq); n > 0 {
+		return l.seq[n-1]
+	}
+	return l.under
 }
 
 func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
@@ -238,7 +247,7 @@ func (s *siteJudge) acked(m *machine, id meta.PartitionID, base types.Offset, ra
 
 // reread takes over what a log holds now, and judges what came and what went.
 func (s *siteJudge) reread(m *machine, h *held, l *siteLog, v log.View) bool {
-	old, oldStart, oldEnd, first := l.seq, l.start, l.end, !l.known
+	old, oldStart, oldEnd, first, newest := l.seq, l.start, l.end, !l.known, l.last()
 	whole := first || v.LogEnd < l.end || v.LogStart != l.start || len(l.seq) == 0 || s.a.w.o.Compacted
 	from := v.LogStart
 	if !whole {
@@ -264,10 +273,13 @@ func (s *siteJudge) reread(m *machine, h *held, l *siteLog, v log.View) bool {
 	}
 	if first {
 		if b := s.before[logKey(m, h.id)]; b != nil {
-			old, oldEnd = b.seq, b.end
+			old, oldEnd, newest = b.seq, b.end, b.last()
 		}
 	}
 	l.known, l.start, l.end, l.history = true, v.LogStart, v.LogEnd, v.History
+	if l.under = nil; newest != nil && newest.next == v.LogStart && v.LogStart == oldEnd {
+		l.under = newest
+	}
 	switch {
 	case !first && v.LogStart < oldStart: // it began anew there, and took batches in the same step
 		l.grewAt, l.grewFrom = s.a.w.k.now, v.LogStart
@@ -297,6 +309,11 @@ func (s *siteJudge) take(m *machine, h *held, l *siteLog, b *shadowBatch, old []
 		return false
 	}
 	if g == nil {
+		// All below it may be deleted, and a crash that takes back the log start has it in
+		// the log again: it wasn't written behind nothing.
+		if prev == nil && l.under != nil && l.under.next == b.base {
+			prev = l.under
+		}
 		if g = s.wrote(m, h, b, prev); g == nil {
 			return false
 		}
