@@ -58,6 +58,8 @@ type ledger struct {
 	top       *writtenBatch // the highest of them
 	unclean   time.Duration
 	uncleanIn types.LeaderEpoch
+	// before are the holders of the record that a restore has put back: ISR and ELR.
+	before    []meta.ISRMember
 	compacted bool // cleanup.policy of its topic
 	starts    logStarts
 }

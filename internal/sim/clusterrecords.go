@@ -129,6 +129,9 @@ func (j *judge) elected(l *ledger, old, rec *meta.PartitionRecord) {
 	}
 	if old.Restored && !old.UncleanOnce {
 		j.c.k.probe("election: after a restore")
+		if !j.keepsOne(l.before) { // whoever held it all has lost bytes: the best log that is left leads
+			j.promiseEnds(l, rec)
+		}
 		return // all replicas have told what they hold: the best of them leads
 	}
 	for _, m := range slices.Concat(old.ISR, old.ELR) {
@@ -141,6 +144,10 @@ func (j *judge) elected(l *ledger, old, rec *meta.PartitionRecord) {
 		return
 	}
 	j.c.k.probe("election: unclean")
+	j.promiseEnds(l, rec)
+}
+
+func (j *judge) promiseEnds(l *ledger, rec *meta.PartitionRecord) {
 	j.c.k.note("store", "%s: an unclean election ends what was promised", j.nameOf(l.id))
 	l.unclean, l.uncleanIn = j.c.k.now, rec.LeaderEpoch
 	clear(l.committed)

@@ -202,11 +202,23 @@ func (j *judge) metadataBack(b *metadataBackup) {
 			l.unclean = j.c.k.now
 			j.forgetGroups(id)
 		}
+		if l.record != nil && !l.record.Restored {
+			l.before = slices.Concat(l.record.ISR, l.record.ELR)
+		}
 		l.record = nil
 	}
 	clear(j.revisions)
 	clear(j.leaseOf)
 	j.seen = 0
+}
+
+// keepsOne reports whether one of the members has lost nothing since: its process
+// lives, or its present registration says that all was kept.
+func (j *judge) keepsOne(members []meta.ISRMember) bool {
+	return slices.ContainsFunc(members, func(m meta.ISRMember) bool {
+		now := j.leaseOf[m.ID]
+		return now != nil && (now.epoch == m.BrokerEpoch || j.clean[now.epoch] == m.BrokerEpoch)
+	})
 }
 
 // sameReplicas reports whether who held a partition then holds it now, and somebody leads it:
