@@ -26,7 +26,9 @@ func (h *History) checkWindows() []Finding {
 // acknowledged outside it may be there or not. A record that was under way when
 // the log lost what it knew of its producer may be written twice, or after later ones;
 // and its acknowledgement may have come from before the loss to a slow client, so that
-// only a reader inside the window shows that it was there after it.
+// only a reader inside the window shows that it was there after it. A coordinator that
+// lost the end of its log may leave a transaction open for good, and with it whatever lies
+// above it: after a loss no commit binds, and of the aborted ones only those that began then.
 func (h *History) window(from int64, inside func(int64) bool, last bool) *History {
 	w := &History{Txns: h.Txns, Starts: h.Starts, Final: h.Final && last}
 	type written struct {
@@ -46,7 +48,16 @@ func (h *History) window(from int64, inside func(int64) bool, last bool) *Histor
 			underWay[at] = true
 		}
 	}
+	old := map[string]bool{} // transactions that began before the loss
 	for _, s := range h.Sends {
+		if s.Txn != "" && s.Began <= from {
+			old[s.Txn] = true
+		}
+	}
+	for _, s := range h.Sends {
+		if s.Txn != "" && from >= 0 && (s.Outcome == Acked || old[s.Txn]) {
+			s.Outcome, s.Offset = Unknown, types.NoOffset
+		}
 		s.straddles = s.Began <= from
 		read := !s.straddles || underWay[written{s.Partition, s.Offset, s.Value}]
 		if s.Outcome == Acked && (!inside(s.At) || !read) {
@@ -87,7 +98,7 @@ func (h *History) checkWindow(first, last bool) []Finding {
 }
 
 // holes: of what was acknowledged before a loss, and after the one before, only the
-// end of a log may be missing after it. What straddled the one before may belong to either side of it.
+// end of a log may be missing after it; of transactions it says nothing. What straddled the one before may belong to either side of it.
 func (h *History) holes() []Finding {
 	if !h.Final {
 		return nil
@@ -103,7 +114,9 @@ func (h *History) holes() []Finding {
 	from := int64(-1)
 	for _, loss := range h.Losses {
 		kept := map[types.TopicPartition]Send{} // the highest that is still there
-		isOld := func(s Send) bool { return s.Outcome == Acked && !s.Weak && s.Began > from && s.At <= loss.At }
+		isOld := func(s Send) bool {
+			return s.Outcome == Acked && !s.Weak && s.Txn == "" && s.Began > from && s.At <= loss.At
+		}
 		for _, s := range h.Sends {
 			if top, ok := kept[s.Partition]; isOld(s) && read[s.Value] && (!ok || s.Offset > top.Offset) {
 				kept[s.Partition] = s

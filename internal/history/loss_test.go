@@ -133,3 +133,23 @@ func TestTransactions(t *testing.T) {
 	demand(t, "visible before the end was asked for", History{Sends: in(Acked, "a"), Txns: asked, Polls: polledAt(4, polls("c", 1, "0a")...), Final: true}, PrecommittedRead)
 	demand(t, "visible, and the end was never asked for", History{Sends: in(Unknown, "a"), Polls: polledAt(4, polls("c", 1, "0a")...), Final: true}, PrecommittedRead)
 }
+
+// TestTransactionsAndLosses: what a loss excuses of transactions, and what not.
+func TestTransactionsAndLosses(t *testing.T) {
+	loss, asked := []Loss{{At: 10}}, []Txn{{Name: "t", EndBegan: 5}}
+	in := func(o Outcome, at int64, values ...string) []Send {
+		out := sentAt(at, sends(values...)...)
+		for i := range out {
+			out[i].Txn, out[i].Outcome = "t", o
+		}
+		return out
+	}
+	final := func(s ...string) []Poll { return polledAt(20, polls("final", 1, s...)...) }
+	demand(t, "committed before it, and gone", History{Sends: in(Acked, 5, "a", "b"), Txns: asked, Losses: loss, Final: true})
+	demand(t, "committed before it, and the lower half is gone", History{Sends: in(Acked, 5, "a", "b"), Txns: asked, Polls: final("1b"), Losses: loss, Final: true})
+	demand(t, "committed after it, below one that stays open", History{Sends: in(Acked, 15, "a"), Txns: asked, Losses: loss, Final: true})
+	demand(t, "aborted before it, and committed with a later one", History{Sends: in(Failed, 5, "a"), Txns: asked, Polls: final("0a"), Losses: loss, Final: true})
+	demand(t, "aborted before it, and read before it", History{Sends: in(Failed, 5, "a"), Txns: asked, Polls: polledAt(6, polls("c", 1, "0a")...), Losses: loss, Final: true}, AbortedRead)
+	demand(t, "aborted after it, and read", History{Sends: in(Failed, 15, "a"), Txns: asked, Polls: final("0a"), Losses: loss, Final: true}, AbortedRead)
+	demand(t, "two values at one offset", History{Sends: in(Unknown, 15, "a", "b"), Txns: asked, Polls: join(final("0a"), polledAt(21, polls("c", 1, "0b")...)), Losses: loss, Final: true}, InconsistentOffset)
+}

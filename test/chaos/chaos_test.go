@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
+
 	"tidemark/internal/await"
 	"tidemark/internal/core/types"
 	"tidemark/internal/history"
@@ -40,9 +43,12 @@ func TestChaos(t *testing.T) {
 	w.c.produceSarama(produce, "s1")
 	w.c.produceJava(produce, "j1")
 	w.c.produceWeakly(produce, kill, "w1")
+	w.c.transact(produce, kill, "t1", kgo.MaxVersions(kversion.V3_9_0())) // the protocol before KIP-890
+	w.c.transact(produce, kill, "t2")
 	w.c.consume(consume, "workers", "c1")
 	w.c.consume(consume, "workers", "c2")
 	w.c.consumeSarama(consume, "readers", "d1")
+	w.c.consumeWith(consume, "auditors", "a1", kgo.ConsumeTopics(deals), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	w.c.watch(consume, w.adm, "workers", "readers")
 	w.progress("before any fault")
 
@@ -127,10 +133,14 @@ func ownStart(t *testing.T, folder string, tp types.TopicPartition) types.Offset
 func (w *world) judge() {
 	t := w.t
 	t.Helper()
+	w.noTxnOpen()
 	starts, ends := w.bounds()
 	ctx, cancel := context.WithTimeout(t.Context(), healLimit)
 	defer cancel()
-	if err := w.c.readAll(ctx, starts, ends); err != nil {
+	if err := w.c.readAll(ctx, w.c.partitions, starts, ends); err != nil {
+		t.Error(err)
+	}
+	if err := w.c.readAll(ctx, w.c.deals, starts, w.stableEnds(), kgo.FetchIsolationLevel(kgo.ReadCommitted())); err != nil {
 		t.Error(err)
 	}
 	eventually(t, healLimit, "all replicas are in sync at the end", w.whole)
@@ -188,6 +198,9 @@ func (w *world) lastReport(dir, repeat string) {
 	outcomes, polls, commits, listings := map[string]int{}, map[string]int{}, 0, 0
 	for _, s := range w.c.rec.h.Sends {
 		kind := string(s.Outcome)
+		if s.Txn != "" {
+			kind += " in a transaction"
+		}
 		if s.Weak {
 			kind += " by the leader alone"
 		}

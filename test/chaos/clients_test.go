@@ -35,8 +35,9 @@ type clients struct {
 	net        links.Network
 	seeds      []string
 	rec        *recorder
-	partitions []types.TopicPartition
+	partitions []types.TopicPartition // of the topics
 	topics     []string
+	deals      []types.TopicPartition // of the topic of transactions
 	seed       uint64
 	every      time.Duration // between two records of a producer
 
@@ -150,11 +151,15 @@ func (a *assignments) of(tp types.TopicPartition) int {
 
 // consume is a member of a group until stop ends; it commits after each poll.
 func (c *clients) consume(stop context.Context, group, name string) {
+	c.consumeWith(stop, group, name, kgo.ConsumeTopics(c.topics...))
+}
+
+func (c *clients) consumeWith(stop context.Context, group, name string, opts ...kgo.Opt) {
 	a := &assignments{n: map[types.TopicPartition]int{}}
-	cl, err := kgo.NewClient(c.options(
-		kgo.ConsumerGroup(group), kgo.ConsumeTopics(c.topics...), kgo.BlockRebalanceOnPoll(), kgo.DisableAutoCommit(), kgo.OnPartitionsAssigned(a.assigned),
+	cl, err := kgo.NewClient(c.options(append(opts,
+		kgo.ConsumerGroup(group), kgo.BlockRebalanceOnPoll(), kgo.DisableAutoCommit(), kgo.OnPartitionsAssigned(a.assigned),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond),
-		kgo.FetchMaxWait(500*time.Millisecond))...)
+		kgo.FetchMaxWait(500*time.Millisecond))...)...)
 	if err != nil {
 		c.t.Error(err)
 		return
@@ -242,10 +247,10 @@ func (c *clients) watch(stop context.Context, adm *kadm.Client, groups ...string
 	})
 }
 
-// readAll reads every partition from its start to the ends given.
-func (c *clients) readAll(ctx context.Context, starts, ends map[types.TopicPartition]types.Offset) error {
+// readAll reads partitions from their starts to the ends given.
+func (c *clients) readAll(ctx context.Context, partitions []types.TopicPartition, starts, ends map[types.TopicPartition]types.Offset, opts ...kgo.Opt) error {
 	from, left := map[string]map[int32]kgo.Offset{}, map[types.TopicPartition]types.Offset{}
-	for _, tp := range c.partitions {
+	for _, tp := range partitions {
 		if from[tp.Topic] == nil {
 			from[tp.Topic] = map[int32]kgo.Offset{}
 		}
@@ -254,7 +259,7 @@ func (c *clients) readAll(ctx context.Context, starts, ends map[types.TopicParti
 			left[tp] = ends[tp]
 		}
 	}
-	cl, err := kgo.NewClient(c.options(kgo.ConsumePartitions(from), kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
+	cl, err := kgo.NewClient(c.options(append(opts, kgo.ConsumePartitions(from), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.KeepControlRecords())...)...)
 	if err != nil {
 		return err
 	}
@@ -266,7 +271,9 @@ func (c *clients) readAll(ctx context.Context, starts, ends map[types.TopicParti
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			tp := types.TopicPartition{Topic: r.Topic, Partition: r.Partition}
-			c.rec.polled(history.Poll{Consumer: "final", Assignment: 1, Partition: tp, Offset: types.Offset(r.Offset), Value: string(r.Value)})
+			if !r.Attrs.IsControl() {
+				c.rec.polled(history.Poll{Consumer: "final", Assignment: 1, Partition: tp, Offset: types.Offset(r.Offset), Value: string(r.Value)})
+			}
 			if types.Offset(r.Offset)+1 >= left[tp] {
 				delete(left, tp)
 			}

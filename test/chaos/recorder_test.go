@@ -62,6 +62,29 @@ func (r *recorder) ackedAt(send int, at int64) {
 	}
 }
 
+// ending notes that a producer is about to ask for the commit of a transaction.
+func (r *recorder) ending(txn string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock++
+	r.h.Txns = append(r.h.Txns, history.Txn{Name: txn, EndBegan: r.clock})
+}
+
+// ended notes what became of a transaction's sends, the offsets of which are
+// in order; with Acked each has one.
+func (r *recorder) ended(sends []int, offsets []int64, o history.Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock++
+	for i, send := range sends {
+		s := &r.h.Sends[send]
+		if s.Outcome, s.At = o, r.clock; o == history.Acked {
+			s.Offset = types.Offset(offsets[i])
+			r.acked[s.Partition]++
+		}
+	}
+}
+
 // failed counts a send that its client gave up; whether it was written is unknown.
 func (r *recorder) failed(producer string, err error) {
 	r.mu.Lock()

@@ -17,6 +17,10 @@ const (
 	healLimit = 90 * time.Second
 	// offsetsTopic is compared too: groups' commits are writes like others.
 	offsetsTopic = "__consumer_offsets"
+	// stateTopic holds what the coordinators of transactions know.
+	stateTopic = "__transaction_state"
+	// deals is the topic of transactions. It keeps everything: what is missing of one is a fault.
+	deals = "deals"
 	// retentionBytes is how much of a partition is kept: a run of an hour must end with
 	// the disk that it began with. It holds several minutes of the load, longer than any group lags.
 	retentionBytes = 16 << 20
@@ -72,7 +76,7 @@ func choose(t *testing.T) chosen {
 
 // sendEvery is the pause between two records of a producer.
 func (c chosen) sendEvery() time.Duration {
-	const producersMax = 5
+	const producersMax = 7
 	return max(sendEvery, c.faultsFor*producersMax/sendsMax)
 }
 
@@ -81,6 +85,7 @@ func (c chosen) settings() []string {
 	return []string{
 		"broker.session.timeout.ms=4000", "replica.lag.time.max.ms=4000", "min.insync.replicas=2", "default.replication.factor=3",
 		"offsets.topic.replication.factor=3", "offsets.topic.num.partitions=3", "log.segment.bytes=1048576",
+		"transaction.state.log.num.partitions=3", "transactional.id.expiration.ms=9223372036854775807",
 		"group.initial.rebalance.delay.ms=0", "auto.create.topics.enable=false", "log.segment.delete.delay.ms=1000",
 		"log.retention.ms=-1", fmt.Sprintf("log.retention.bytes=%d", retentionBytes), "log.retention.check.interval.ms=10000", "log.message.timestamp.after.max.ms=9223372036854775807", "offsets.retention.minutes=2147483647",
 		"producer.id.expiration.ms=9223372036854775807", "log.flush.scheduler.interval.ms=200", "metadata.plaintext=true", fmt.Sprintf("log.flush.acks=%v", c.flushAcks),

@@ -84,8 +84,14 @@ func startWorld(t *testing.T, dir string, c chosen) *world {
 			w.c.partitions = append(w.c.partitions, types.TopicPartition{Topic: topic, Partition: p})
 		}
 	}
+	w.createDeals()
 	eventually(t, healLimit, "all replicas are in sync", w.whole)
 	return w
+}
+
+// judged are the topics whose replicas must be the same in the end.
+func (w *world) judged() []string {
+	return append(slices.Clone(w.c.topics), deals, offsetsTopic, stateTopic)
 }
 
 // whole says which partition lacks a leader or a replica, and has the operator
@@ -94,15 +100,15 @@ func startWorld(t *testing.T, dir string, c chosen) *world {
 func (w *world) whole() error {
 	ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
 	defer cancel()
-	md, err := w.adm.Metadata(ctx, append(slices.Clone(w.c.topics), offsetsTopic)...)
+	md, err := w.adm.Metadata(ctx, w.judged()...)
 	if err != nil {
 		return err
 	}
 	var lacks error
 	orphans := kadm.TopicsSet{}
 	for _, topic := range md.Topics.Sorted() {
-		if topic.Topic == offsetsTopic && topic.Err != nil {
-			continue // before the first group
+		if (topic.Topic == offsetsTopic || topic.Topic == stateTopic) && topic.Err != nil {
+			continue // before the first group, or the first transaction
 		}
 		if topic.Err != nil {
 			return fmt.Errorf("%s: %w", topic.Topic, topic.Err)
@@ -152,7 +158,7 @@ func (w *world) operate(ctx context.Context, brokers int, orphans kadm.TopicsSet
 	}
 }
 
-// bounds gives the log starts and high watermarks of all partitions, of __consumer_offsets too.
+// bounds gives the log starts and high watermarks of all partitions, of the internal topics' too.
 func (w *world) bounds() (starts, ends map[types.TopicPartition]types.Offset) {
 	w.t.Helper()
 	list := func(ask func(context.Context, ...string) (kadm.ListedOffsets, error)) map[types.TopicPartition]types.Offset {
@@ -160,7 +166,7 @@ func (w *world) bounds() (starts, ends map[types.TopicPartition]types.Offset) {
 		eventually(w.t, healLimit, "all starts and ends are known", func() error {
 			ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
 			defer cancel()
-			listed, err := ask(ctx, append(slices.Clone(w.c.topics), offsetsTopic)...)
+			listed, err := ask(ctx, w.judged()...)
 			if err != nil {
 				return err
 			}
@@ -183,7 +189,7 @@ func (w *world) progress(when string) {
 	before, from := w.c.rec.ackedBy(), time.Now()
 	eventually(w.t, healLimit, "every partition takes writes "+when, func() error {
 		now := w.c.rec.ackedBy()
-		for _, tp := range w.c.partitions {
+		for _, tp := range slices.Concat(w.c.partitions, w.c.deals) {
 			if now[tp] < before[tp]+10 {
 				return fmt.Errorf("%s took %d writes", tp, now[tp]-before[tp])
 			}
