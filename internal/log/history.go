@@ -14,7 +14,6 @@ import (
 var (
 	probeHistoryRebuilt = probe.New("log: the history is read off the batches")
 	probeHistoryOwed    = probe.New("log: a history whose end covers no record is written later")
-	probeFirstLowered   = probe.New("log: the first entry falls with the log start")
 )
 
 // epochStep is a place in the log where a batch's epoch differs from the one before.
@@ -180,7 +179,6 @@ func (l *Log) lowerHistory(h *epoch.History) error {
 		return err
 	}
 	if ok && first.PartitionLeaderEpoch == e.Epoch && first.BaseOffset < e.Start {
-		probeFirstLowered.Reached()
 		h.LowerFirst(l.marks.start)
 	}
 	return nil
