@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -141,6 +142,18 @@ func TestMarkerOfALateCoordinator(t *testing.T) {
 	await.True(t, "the other one is told", func() bool { return len(told()) == 1 })
 	if got := told(); got[0] != part(1) {
 		t.Errorf("told of %v", got)
+	}
+}
+
+// Before the cluster's level says that every node serves transactions, there is no coordinator.
+func TestNoCoordinatorBeforeTheUpgrade(t *testing.T) {
+	w := &town{}
+	w.lead(1)
+	c := New(Options{NodeID: 1, Image: w.image.Load, Peers: w, Logger: slog.New(slog.DiscardHandler)})
+	defer c.Close()
+	_, err := c.FindCoordinator(context.Background(), "id")
+	if wire.CodeOf(err) != wire.ErrCoordinatorNotAvailable || !strings.Contains(err.Error(), "tidemark cluster upgrade") {
+		t.Errorf("%v", err)
 	}
 }
 

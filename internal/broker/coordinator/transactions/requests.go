@@ -6,8 +6,10 @@ import (
 
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/clock"
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // ask has the loop take a task and waits for its answer.
@@ -62,8 +64,12 @@ func (l *loop) look(ctx context.Context, f func(now types.Millis, t *transaction
 	return code
 }
 
-// FindCoordinator implements api.Transactions.
+// FindCoordinator implements api.Transactions. While older programs may be in the cluster,
+// which would lead partitions of the state topic and serve nothing, there is none.
 func (c *Coordinator) FindCoordinator(ctx context.Context, id string) (types.BrokerID, error) {
+	if c.o.Image().FeatureLevel(meta.FeatureTransactions) == 0 {
+		return types.NoBroker, wire.Errorf(wire.ErrCoordinatorNotAvailable, "Transactions are served from %s 1 on: run tidemark cluster upgrade once all nodes run this program.", meta.FeatureTransactions)
+	}
 	return c.topic.Leader(ctx, id)
 }
 
