@@ -223,7 +223,7 @@ func (c *clusterRecoverCmd) Run(ctx context.Context, s Streams) error {
 type clusterUpgradeCmd struct {
 	Target
 	Level  int16  `help:"The level to finalize (default: the highest that this node's program supports)."`
-	Name   string `help:"The feature." name:"feature" default:"tidemark.version"`
+	Name   string `help:"The feature (default: all of them; tidemark.version where a level is given)." name:"feature"`
 	Down   bool   `help:"Allow a level below the present one."`
 	Unsafe bool   `help:"Allow it although records may have been written in a newer form."`
 	DryRun bool   `help:"Only say whether it could be done."`
@@ -238,19 +238,21 @@ func (c *clusterUpgradeCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	supported, known := st.Supported[c.Name]
-	if !known {
-		return fmt.Errorf("%w: feature %q: this cluster has %s", errUsage, c.Name, strings.Join(slices.Sorted(maps.Keys(st.Supported)), ", "))
+	levels, err := c.levels(st)
+	if err != nil {
+		return err
 	}
-	level := c.Level
-	if level == 0 && !c.Down {
-		level = supported.Max
+	names := slices.Sorted(maps.Keys(levels))
+	for _, name := range names {
+		if st.Levels[name] == levels[name] {
+			fmt.Fprintf(s.Out, "%s is at level %d\n", name, levels[name])
+			delete(levels, name)
+		}
 	}
-	if st.Levels[c.Name] == level {
-		fmt.Fprintf(s.Out, "%s is at level %d\n", c.Name, level)
+	if len(levels) == 0 {
 		return nil
 	}
-	r := console.FeaturesRequest{Levels: map[string]int16{c.Name: level}, Down: c.Down, Unsafe: c.Unsafe, DryRun: c.DryRun}
+	r := console.FeaturesRequest{Levels: levels, Down: c.Down, Unsafe: c.Unsafe, DryRun: c.DryRun}
 	if err := cl.UpdateFeatures(ctx, r); err != nil {
 		return err
 	}
@@ -258,6 +260,31 @@ func (c *clusterUpgradeCmd) Run(ctx context.Context, s Streams) error {
 	if c.DryRun {
 		verb = "could be"
 	}
-	fmt.Fprintf(s.Out, "%s %s at level %d, before at %d\n", c.Name, verb, level, st.Levels[c.Name])
+	for _, name := range slices.Sorted(maps.Keys(levels)) {
+		fmt.Fprintf(s.Out, "%s %s at level %d, before at %d\n", name, verb, levels[name], st.Levels[name])
+	}
 	return nil
+}
+
+// levels are those to finalize, by feature.
+func (c *clusterUpgradeCmd) levels(st console.Cluster) (map[string]int16, error) {
+	name := c.Name
+	if name == "" && (c.Level != 0 || c.Down) {
+		name = meta.FeatureMetadata
+	}
+	levels := make(map[string]int16)
+	for feature, supported := range st.Supported {
+		switch {
+		case name == "":
+			levels[feature] = supported.Max
+		case name == feature && c.Level == 0 && !c.Down:
+			levels[feature] = supported.Max
+		case name == feature:
+			levels[feature] = c.Level
+		}
+	}
+	if len(levels) == 0 {
+		return nil, fmt.Errorf("%w: feature %q: this cluster has %s", errUsage, c.Name, strings.Join(slices.Sorted(maps.Keys(st.Supported)), ", "))
+	}
+	return levels, nil
 }
