@@ -167,7 +167,7 @@ func (c *Call) checkProduce(in *kmsg.ProduceRequest, j *produceJob) (batch.Heade
 	switch {
 	case t.Internal && c.Req.ClientID != adminClientID:
 		return h, nil, wire.Errorf(wire.ErrInvalidTopic, "Topic %s is internal: clients can't write to it.", t.Name)
-	case h.IsTransactional() && (in.TransactionID == nil || *in.TransactionID == ""):
+	case h.IsTransactional() && in.TransactionID == nil:
 		return h, nil, wire.Errorf(wire.ErrTransactionalIDAuthorizationFailed, "A batch of a transaction came without a transactional id.")
 	case j.index < 0 || j.index >= t.Partitions:
 		return h, nil, wire.ErrUnknownTopicOrPartition

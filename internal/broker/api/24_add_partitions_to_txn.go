@@ -19,45 +19,57 @@ import (
 // Versions
 //   - 0 to 3 are clients', of one transaction each. 3: flexible.
 //   - 4 and 5 are brokers': many transactions, to be added to or only looked at
-//     (KIP-890). 5: TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE.
+//     (KIP-890); each with one answer for all its partitions.
 func (c *Call) addPartitionsToTxn(in *kmsg.AddPartitionsToTxnRequest) (kmsg.Response, error) {
 	if in.Version >= 4 {
 		return c.addPartitionsToTxns(in), nil
 	}
 	out := kmsg.NewPtrAddPartitionsToTxnResponse()
-	var tps []types.TopicPartition
-	unknown := map[types.TopicPartition]bool{}
+	add := transaction.Add{ID: in.TransactionalID, ProducerID: types.ProducerID(in.ProducerID), Epoch: in.ProducerEpoch}
 	for _, t := range in.Topics {
 		for _, n := range t.Partitions {
-			tp := types.TopicPartition{Topic: t.Topic, Partition: n}
-			tps = append(tps, tp)
-			if found, ok := c.Image.TopicByName(t.Topic); !ok || n < 0 || n >= found.Record.Partitions {
-				unknown[tp] = true
-			}
+			add.Partitions = append(add.Partitions, types.TopicPartition{Topic: t.Topic, Partition: n})
 		}
 	}
-	code := wire.ErrOperationNotAttempted
-	if len(unknown) == 0 {
-		code = c.txnCode(c.Transactions.Add(c.Ctx, transaction.Add{
-			ID: in.TransactionalID, ProducerID: types.ProducerID(in.ProducerID), Epoch: in.ProducerEpoch, Partitions: cloneNames(tps),
-		}))
-		if code == wire.ErrProducerFenced && in.Version < 2 {
-			code = wire.ErrInvalidProducerEpoch
-		}
+	code, unknown := c.addAll(add)
+	if code == wire.ErrProducerFenced && in.Version < 2 {
+		code = wire.ErrInvalidProducerEpoch
 	}
 	for _, t := range in.Topics {
 		to := kmsg.NewAddPartitionsToTxnResponseTopic()
 		to.Topic = t.Topic
 		for _, n := range t.Partitions {
-			p := kmsg.AddPartitionsToTxnResponseTopicPartition{Partition: n, ErrorCode: int16(code)}
-			if unknown[types.TopicPartition{Topic: t.Topic, Partition: n}] {
-				p.ErrorCode = int16(wire.ErrUnknownTopicOrPartition)
-			}
-			to.Partitions = append(to.Partitions, p)
+			to.Partitions = append(to.Partitions, kmsg.AddPartitionsToTxnResponseTopicPartition{Partition: n, ErrorCode: unknown.or(code, t.Topic, n)})
 		}
 		out.Topics = append(out.Topics, to)
 	}
 	return out, nil
+}
+
+// unknownPartitions are those that no topic has.
+type unknownPartitions map[types.TopicPartition]bool
+
+// or gives the code of one partition, where the others have this one.
+func (u unknownPartitions) or(code wire.ErrCode, topic string, n int32) int16 {
+	if u[types.TopicPartition{Topic: topic, Partition: n}] {
+		code = wire.ErrUnknownTopicOrPartition
+	}
+	return int16(code)
+}
+
+// addAll adds all partitions, or looks whether they are there, unless some are unknown.
+func (c *Call) addAll(add transaction.Add) (wire.ErrCode, unknownPartitions) {
+	unknown := unknownPartitions{}
+	for _, tp := range add.Partitions {
+		if t, ok := c.Image.TopicByName(tp.Topic); !ok || tp.Partition < 0 || tp.Partition >= t.Record.Partitions {
+			unknown[tp] = true
+		}
+	}
+	if len(unknown) > 0 {
+		return wire.ErrOperationNotAttempted, unknown
+	}
+	add.Partitions = cloneNames(add.Partitions)
+	return c.txnCode(c.Transactions.Add(c.Ctx, add)), nil
 }
 
 func (c *Call) addPartitionsToTxns(in *kmsg.AddPartitionsToTxnRequest) kmsg.Response {
@@ -69,18 +81,14 @@ func (c *Call) addPartitionsToTxns(in *kmsg.AddPartitionsToTxnRequest) kmsg.Resp
 				add.Partitions = append(add.Partitions, types.TopicPartition{Topic: topic.Topic, Partition: n})
 			}
 		}
-		add.Partitions = cloneNames(add.Partitions)
-		code := c.txnCode(c.Transactions.Add(c.Ctx, add))
-		if code == wire.ErrTransactionAbortable && in.Version < 5 {
-			code = wire.ErrInvalidTxnState
-		}
+		code, unknown := c.addAll(add)
 		to := kmsg.NewAddPartitionsToTxnResponseTransaction()
 		to.TransactionalID = t.TransactionalID
 		for _, topic := range t.Topics {
 			answer := kmsg.NewAddPartitionsToTxnResponseTransactionTopic()
 			answer.Topic = topic.Topic
 			for _, n := range topic.Partitions {
-				answer.Partitions = append(answer.Partitions, kmsg.AddPartitionsToTxnResponseTransactionTopicPartition{Partition: n, ErrorCode: int16(code)})
+				answer.Partitions = append(answer.Partitions, kmsg.AddPartitionsToTxnResponseTransactionTopicPartition{Partition: n, ErrorCode: unknown.or(code, topic.Topic, n)})
 			}
 			to.Topics = append(to.Topics, answer)
 		}

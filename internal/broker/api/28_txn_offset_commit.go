@@ -17,12 +17,16 @@ import (
 //     is refused like a member's OffsetCommit.
 //   - From v5 on the group's partition becomes part of the transaction here (KIP-890);
 //     before, it must be already, which is asked.
+//   - A producer that was fenced is told INVALID_PRODUCER_EPOCH.
 //
 // Versions 0 to 6. 2: leader epochs. 3: flexible, members. 4: TRANSACTION_ABORTABLE. 5:
 // transactions v2. 6: topics by id.
 func (c *Call) txnOffsetCommit(in *kmsg.TxnOffsetCommitRequest) (kmsg.Response, error) {
 	ev := group.TxnCommit{
-		Commit:     group.Commit{Group: in.Group, MemberID: in.MemberID, InstanceID: text(in.InstanceID), Generation: in.Generation},
+		Commit: group.Commit{
+			Group: in.Group, MemberID: in.MemberID, InstanceID: text(in.InstanceID), Generation: in.Generation,
+			UnknownGroupIsNotFound: in.Version >= 6,
+		},
 		ProducerID: types.ProducerID(in.ProducerID), ProducerEpoch: in.ProducerEpoch,
 	}
 	if in.Version < 3 {
@@ -58,6 +62,8 @@ func (c *Call) commitInTxn(in *kmsg.TxnOffsetCommitRequest, ev group.TxnCommit) 
 	switch {
 	case code == wire.ErrTransactionAbortable && in.Version < 4:
 		code = wire.ErrInvalidTxnState
+	case code == wire.ErrProducerFenced:
+		code = wire.ErrInvalidProducerEpoch // Kafka parity: what a log says of the producer
 	case code == wire.ErrNotCoordinator, code == wire.ErrConcurrentTransactions:
 		code = wire.ErrCoordinatorLoadInProgress // of the transaction: the sender has the right group's coordinator, and asks again
 	}

@@ -2,15 +2,23 @@ package api
 
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/wire"
 )
 
 // DescribeTransactions (key 65, version 0): the transactional ids that this broker
-// coordinates, by name (KIP-664). TRANSACTIONAL_ID_NOT_FOUND for one that nobody used.
+// coordinates, by name (KIP-664). TRANSACTIONAL_ID_NOT_FOUND for one that nobody used,
+// INVALID_REQUEST for the empty one.
 func (c *Call) describeTransactions(in *kmsg.DescribeTransactionsRequest) (kmsg.Response, error) {
 	out := kmsg.NewPtrDescribeTransactionsResponse()
 	for _, id := range in.TransactionalIDs {
 		to := kmsg.NewDescribeTransactionsResponseTransactionState()
 		to.TransactionalID = id
+		if id == "" {
+			to.ErrorCode = int16(wire.ErrInvalidRequest)
+			out.TransactionStates = append(out.TransactionStates, to)
+			continue
+		}
 		m, code := c.Transactions.Describe(c.Ctx, id)
 		to.ErrorCode = int16(code)
 		if code == 0 {

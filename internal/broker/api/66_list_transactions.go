@@ -37,7 +37,7 @@ func (c *Call) listTransactions(in *kmsg.ListTransactionsRequest) (kmsg.Response
 	if pattern := text(in.TransactionalIDPattern); in.Version >= 2 && pattern != "" {
 		re, err := regexp.Compile(`^(?:` + pattern + `)$`)
 		if err != nil {
-			out.ErrorCode = int16(wire.ErrInvalidRegularExpression)
+			out.ErrorCode, out.UnknownStateFilters = int16(wire.ErrInvalidRegularExpression), nil
 			return out, nil
 		}
 		f.Match = re.MatchString

@@ -35,13 +35,14 @@ func txnBatch(t *testing.T) []byte {
 // A transaction's first batch is appended with what its coordinator has said; the
 // versions of Produce differ in what is asked and what a refusal is called.
 func TestProduceOfATransaction(t *testing.T) {
+	id := "id"
 	f := func(version int16, open bool, said transaction.ErrorCode, want wire.ErrCode, verifies, asks bool) {
 		t.Helper()
 		w, txns, _ := txnWorld(t)
 		txns.codes = []transaction.ErrorCode{said}
 		w.part("t", 1).txnOpen = open
 		in := kmsg.NewPtrProduceRequest()
-		in.Acks, in.TransactionID = 1, ptr("id")
+		in.Acks, in.TransactionID = 1, &id
 		in.Topics = []kmsg.ProduceRequestTopic{{Topic: "t", Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: 1, Records: txnBatch(t)}}}}
 		out := ask[*kmsg.ProduceResponse](w, in, version)
 		if got := wire.ErrCode(out.Topics[0].Partitions[0].ErrorCode); got != want {
@@ -49,7 +50,7 @@ func TestProduceOfATransaction(t *testing.T) {
 		}
 		var adds []any
 		if asks {
-			adds = []any{fmt.Sprintf("%+v", transaction.Add{ID: "id", ProducerID: 5, Epoch: 2, Partitions: []types.TopicPartition{{Topic: "t", Partition: 1}}, VerifyOnly: verifies})}
+			adds = []any{fmt.Sprintf("%+v", transaction.Add{ID: id, ProducerID: 5, Epoch: 2, Partitions: []types.TopicPartition{{Topic: "t", Partition: 1}}, VerifyOnly: verifies})}
 		}
 		var got []any
 		for _, a := range txns.asked {
@@ -68,6 +69,8 @@ func TestProduceOfATransaction(t *testing.T) {
 	f(12, false, transaction.InvalidProducerIDMapping, wire.ErrInvalidProducerIDMapping, false, true)
 	f(12, false, transaction.NotCoordinator, wire.ErrNotEnoughReplicas, false, true)
 	f(9, false, transaction.CoordinatorNotAvailable, wire.ErrNotEnoughReplicas, true, true)
+	id = "" // the coordinator's to refuse, as in Kafka
+	f(12, false, transaction.InvalidRequest, wire.ErrInvalidRequest, false, true)
 }
 
 // AddPartitionsToTxn adds all or none, and tells older clients older codes.
@@ -111,9 +114,14 @@ func TestAddPartitionsToTxn(t *testing.T) {
 			t.Errorf("v%d, %s: %s of %q, want %s", version, said, got, out.Transactions[0].TransactionalID, want)
 		}
 	}
-	g(4, transaction.TransactionAbortable, wire.ErrInvalidTxnState)
+	g(4, transaction.TransactionAbortable, wire.ErrTransactionAbortable)
 	g(5, transaction.TransactionAbortable, wire.ErrTransactionAbortable)
 	g(5, transaction.None, wire.None)
+	in.Transactions[0].VerifyOnly = false
+	for _, tp := range []types.TopicPartition{{Topic: "none"}, {Topic: "t", Partition: 3}} {
+		in.Transactions[0].Topics[0] = kmsg.AddPartitionsToTxnRequestTransactionTopic{Topic: tp.Topic, Partitions: []int32{tp.Partition}}
+		g(5, transaction.None, wire.ErrUnknownTopicOrPartition)
+	}
 }
 
 func TestEndTxnAndOffsets(t *testing.T) {
@@ -166,6 +174,7 @@ func TestEndTxnAndOffsets(t *testing.T) {
 	f(3, transaction.TransactionAbortable, wire.ErrInvalidTxnState, wire.ErrInvalidTxnState)
 	f(4, transaction.TransactionAbortable, wire.ErrTransactionAbortable, wire.ErrTransactionAbortable)
 	f(5, transaction.NotCoordinator, wire.ErrCoordinatorLoadInProgress, wire.ErrCoordinatorLoadInProgress)
+	f(5, transaction.ProducerFenced, wire.ErrInvalidProducerEpoch, wire.ErrInvalidProducerEpoch)
 }
 
 func TestInitProducerIDOfATransaction(t *testing.T) {
@@ -226,7 +235,7 @@ func TestDescribeTransactions(t *testing.T) {
 		Partitions: []types.TopicPartition{{Topic: "a"}, {Topic: "a", Partition: 3}, {Topic: "b", Partition: 1}}}}
 	txns.listed = []transaction.Listing{{ID: "id", ProducerID: 5, State: transaction.Ongoing}}
 	in := kmsg.NewPtrDescribeTransactionsRequest()
-	in.TransactionalIDs = []string{"id", "none"}
+	in.TransactionalIDs = []string{"id", "none", ""}
 	out := ask[*kmsg.DescribeTransactionsResponse](w, in, 0).TransactionStates
 	if x := out[0]; x.State != "Ongoing" || x.TimeoutMillis != 1000 || x.StartTimestamp != 77 || x.ProducerID != 5 || x.ProducerEpoch != 2 ||
 		len(x.Topics) != 2 || !slices.Equal(x.Topics[0].Partitions, []int32{0, 3}) {
@@ -234,6 +243,9 @@ func TestDescribeTransactions(t *testing.T) {
 	}
 	if wire.ErrCode(out[1].ErrorCode) != wire.ErrTransactionalIDNotFound {
 		t.Errorf("%+v", out[1])
+	}
+	if wire.ErrCode(out[2].ErrorCode) != wire.ErrInvalidRequest {
+		t.Errorf("%+v", out[2])
 	}
 	list := kmsg.NewPtrListTransactionsRequest()
 	list.StateFilters, list.TransactionalIDPattern, list.DurationFilterMillis = []string{"Ongoing", "Odd"}, ptr("i."), 5
@@ -246,7 +258,7 @@ func TestDescribeTransactions(t *testing.T) {
 		t.Errorf("filter %+v", f)
 	}
 	list.TransactionalIDPattern = ptr("(")
-	if got := ask[*kmsg.ListTransactionsResponse](w, list, 2); wire.ErrCode(got.ErrorCode) != wire.ErrInvalidRegularExpression {
+	if got := ask[*kmsg.ListTransactionsResponse](w, list, 2); wire.ErrCode(got.ErrorCode) != wire.ErrInvalidRegularExpression || len(got.UnknownStateFilters) > 0 {
 		t.Errorf("a pattern that is none: %v", wire.ErrCode(got.ErrorCode))
 	}
 	producers := kmsg.NewPtrDescribeProducersRequest()

@@ -100,12 +100,16 @@ func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
 func (t *Table) validateTxnCommit(now types.Millis, ev TxnCommit) ErrorCode {
 	g := t.group(ev.Group)
 	switch {
+	case g == nil && ev.Generation >= 0 && ev.UnknownGroupIsNotFound:
+		return GroupIDNotFound
 	case g == nil && ev.Generation >= 0:
 		return IllegalGeneration
 	case g == nil:
 		return None
 	case g.deleting:
 		return CoordinatorNotAvailable
+	case ev.Generation < 0 && g.state == Empty:
+		return None // the group only keeps offsets
 	case ev.Generation < 0 && ev.MemberID == "" && ev.InstanceID == "":
 		return None
 	}

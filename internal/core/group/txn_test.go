@@ -183,6 +183,16 @@ func TestTxnCommitOfMembers(t *testing.T) {
 	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != IllegalGeneration {
 		t.Errorf("a member of no group: %v", code)
 	}
+	c.Request, c.UnknownGroupIsNotFound = b.request(), true
+	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != GroupIDNotFound {
+		t.Errorf("a member of no group, of a newer client: %v", code)
+	}
+	b.commit(-1, 5)
+	c.Request, c.Generation = b.request(), -1
+	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != None {
+		t.Errorf("no generation, in a group that only keeps offsets: %v", code)
+	}
+	c.Generation = 3
 	b.table.Replay(GroupRecord{Group: "g", Value: &Metadata{ProtocolType: "consumer", Generation: 3, Leader: "m", StateSince: 1,
 		Members: []MemberMetadata{{MemberID: "m", SessionTimeout: 1000, RebalanceTimeout: 1000}}}})
 	var out Effects
