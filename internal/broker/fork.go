@@ -178,6 +178,9 @@ func (n mirrorNode) ForksMade() error {
 			continue
 		}
 		if err := errors.Join(d.fs.SyncDir(d.path), d.checkpoints.Write()); err != nil {
+			if vfs.IsDiskFault(err) {
+				d.fail(fmt.Errorf("%w: %w", log.ErrOffline, err))
+			}
 			return err
 		}
 	}

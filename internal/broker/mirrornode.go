@@ -81,14 +81,14 @@ func (p mirrorPartition) Do(ctx context.Context, f func(mirror.Owned) error) err
 
 // startMirrors starts the mirrors that the metadata knows.
 func (b *Broker) startMirrors(groups mirror.Groups) (*mirror.Mirrors, error) {
-	events, history, err := journal.Open(journal.Options{FS: b.fs, Dir: filepath.Join(b.dirs[0].path, eventsFolder), Logger: b.logger})
+	events, history, err := journal.Open(journal.Options{FS: b.dirs[0].forNotes(), Dir: filepath.Join(b.dirs[0].path, eventsFolder), Logger: b.logger})
 	if err != nil {
 		return nil, err
 	}
 	b.events = events
 	m := mirror.New(mirror.Options{
 		Node: mirrorNode{b}, Groups: groups, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version,
-		FS: b.fs, ReportDir: filepath.Join(b.dirs[0].path, reportsFolder),
+		FS: b.dirs[0].forNotes(), ReportDir: filepath.Join(b.dirs[0].path, reportsFolder),
 		Events: events, EventHistory: history, Vault: b.vault, IDs: b.fresh,
 		Secured: b.cfg.Protocol(b.interBroker) != "PLAINTEXT",
 	})

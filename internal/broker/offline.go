@@ -31,9 +31,10 @@ type unread struct {
 // diskProbeFile is written to learn whether a disk still takes writes.
 const diskProbeFile = "disk-probe"
 
-// probe asks the disk, after a file on it could not be read, whether it still takes a
-// small file: a bad file is one partition's trouble, a disk that can't be written is
-// that of all of them, and goes offline. A full disk says nothing.
+// probe asks the disk, after a file on it could not be read, or one that may be lost
+// could not be written, whether it still takes a small file: a bad file is one
+// partition's trouble, a disk that can't be written is that of all of them, and goes
+// offline. A full disk says nothing.
 func (d *logDir) probe(cause error) {
 	name := filepath.Join(d.path, diskProbeFile)
 	err := vfs.WriteAtomic(d.fs, name, []byte(d.id+"\n"))
@@ -41,8 +42,38 @@ func (d *logDir) probe(cause error) {
 		err = d.fs.Remove(name)
 	}
 	if vfs.IsDiskFault(err) {
-		d.fail(fmt.Errorf("%w: a file can't be read, nor is one written: %w: %w", log.ErrOffline, cause, err))
+		d.fail(fmt.Errorf("%w: a file can't be used, nor is one written: %w: %w", log.ErrOffline, cause, err))
 	}
+}
+
+// forNotes is the file system for files in the dir whose loss does no harm: the event
+// log, reports. A write or sync of theirs that fails is told by whoever writes them and
+// costs what it was about to keep, and the disk is asked whether it goes on.
+func (d *logDir) forNotes() vfs.FS {
+	return vfs.Watched{FS: d.fs, Note: func(err error) error {
+		if vfs.IsDiskFault(err) && d.failure() == nil {
+			d.probe(err)
+		}
+		return err
+	}}
+}
+
+// holds reports whether a file or folder lies in the dir.
+func (d *logDir) holds(name string) bool {
+	rest, err := filepath.Rel(d.path, name)
+	return err == nil && filepath.IsLocal(rest)
+}
+
+// vaultOffline follows a write or sync that failed in the vault: the log dir that holds
+// it is offline as well (DESIGN §3). A vault elsewhere stops the cuts alone.
+func (b *Broker) vaultOffline(dir string, cause error) {
+	for _, d := range b.dirs {
+		if d.holds(dir) {
+			d.fail(fmt.Errorf("%w: %w", log.ErrOffline, cause))
+			return
+		}
+	}
+	b.logger.Error("the vault can't be written: no log is cut on this node before it is started again, with a disk that works", "dir", dir, "err", cause)
 }
 
 // couldNotOpen follows an error of opening, behind goOffline: is it the disk, and when is the

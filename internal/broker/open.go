@@ -166,6 +166,9 @@ func (p *Partition) delete() string {
 	folder, err := p.log.Delete()
 	if err != nil {
 		p.env.logger.Error("folder of a deleted partition stays", "partition", p.tp.String(), "err", err)
+		if vfs.IsDiskFault(err) {
+			p.dir.fail(fmt.Errorf("%w: %w", log.ErrOffline, err))
+		}
 		return ""
 	}
 	return folder

@@ -329,6 +329,7 @@ func (b *Broker) openVault(context.Context) error {
 	}
 	v, err := vault.Open(vault.Options{
 		FS: b.fs, Dir: dir, MaxBytes: b.cfg.Vault.MaxBytes, MaxAge: b.cfg.Vault.MaxAgeMs, Now: b.opts.Now, Logger: b.logger,
+		OnOffline: func(cause error) { b.vaultOffline(dir, cause) },
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -25,7 +26,8 @@ var probeCutInGap = probe.New("log: a cut ends in a gap, above a batch that stay
 // below the log start restarts the log at o. One that leaves no record begins the
 // log anew at its log start (see cutAll).
 //
-// If the keeper refuses, its error comes back and nothing was touched. A later
+// If the keeper refuses, its error comes back and nothing was touched; one that is
+// ErrOffline is the log's own failure. A later
 // step that finds no room on the disk is owed (see owe); any other failure takes
 // the log offline.
 func (l *Log) Cut(o types.Offset, c CutReason) (CutResult, error) {
@@ -167,7 +169,10 @@ func (l *Log) keep(ranges []RemovedRange, from, to types.Offset, c CutReason) (s
 		HighWatermark: l.marks.high, LeaderHighWatermark: c.LeaderHighWatermark, Ranges: ranges,
 		EpochsBefore: l.history.Entries(), TimelinesBefore: l.timelines, TimelinesAfter: c.Timelines, At: l.now(),
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrOffline): // a sync of the log's own bytes failed: the next one proves nothing
+		return "", l.fail("keep what a cut takes", err)
+	case err != nil:
 		return "", fmt.Errorf("keep records %d to %d before a cut: %w", from, to, err)
 	}
 	return id, nil

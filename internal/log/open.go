@@ -31,7 +31,7 @@ func Open(o Options) (*Log, Recovery, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	noting := &openFS{FS: o.FS}
+	noting := newOpenFS(o.FS)
 	l := &Log{fs: noting, dir: o.Dir, o: o, cfg: o.Config.withDefaults(), log: o.Logger, history: &epoch.History{}}
 	p := opening{l: l, r: Recovery{Clean: o.CleanShutdown}}
 	if err := p.run(); err != nil {

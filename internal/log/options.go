@@ -171,7 +171,8 @@ type Removal struct {
 
 // Keeper takes the records of a cut before they go (R1 step 1). Keep returns
 // after the copy is synced, with the id under which it can be found. An error
-// stops the cut before anything was touched.
+// stops the cut before anything was touched. It is ErrOffline where the log's own
+// bytes could not be synced, which takes the log offline.
 type Keeper interface {
 	Keep(r Removal) (id string, err error)
 }

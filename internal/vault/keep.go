@@ -16,11 +16,15 @@ import (
 
 // Keep takes the records of a cut before they go (R1 step 1) and returns when
 // they are durable. The same removal again, whole or what a crash left of it,
-// gives the id of the entry there is. A full vault gives *ErrFull, unless R29
-// lets the records go: then the id is empty and the error nil.
+// gives the id of the entry there is. A write or sync of the vault's that fails is
+// final (ErrOffline); one of the log's own segment is log.ErrOffline. A full vault
+// gives *ErrFull, unless R29 lets the records go: then the id is empty and the error nil.
 func (v *Vault) Keep(r log.Removal) (id string, err error) {
 	if v.opts.ReadOnly {
 		return "", ErrReadOnly
+	}
+	if err := v.disk.failure(); err != nil {
+		return "", err
 	}
 	s, err := survey(r)
 	if err != nil {
@@ -30,7 +34,7 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 	case err != nil:
 		return "", err
 	case ok:
-		return id, nil
+		return id, v.disk.failure()
 	}
 	if err := v.reserve(s.bytes); err != nil {
 		return v.refuse(&r, s, err)
@@ -299,7 +303,7 @@ func (v *Vault) writeRange(dir string, g *log.RemovedRange) (FileEntry, error) {
 	if g.Whole && g.Pos == 0 && v.linkable(g) {
 		if err := v.opts.FS.Link(g.Path, name); err == nil {
 			file.Linked = true
-			return file, g.File.Sync()
+			return file, syncOfLog(g)
 		}
 		// A link that failed may be there all the same: writing to its name would
 		// empty the log's own segment.
@@ -308,6 +312,14 @@ func (v *Vault) writeRange(dir string, g *log.RemovedRange) (FileEntry, error) {
 		}
 	}
 	return file, v.copyRange(name, g)
+}
+
+// syncOfLog syncs a segment of the log that the vault has linked. A failure is the log's.
+func syncOfLog(g *log.RemovedRange) error {
+	if err := g.File.Sync(); err != nil {
+		return fmt.Errorf("%w: %w", log.ErrOffline, err)
+	}
+	return nil
 }
 
 // segmentName is Kafka's name of a segment that begins where the range does.

@@ -44,6 +44,9 @@ type Options struct {
 	Logger *slog.Logger
 	// ReadOnly opens a vault that a running node owns: nothing is changed.
 	ReadOnly bool
+	// OnOffline is called once, with the cause, when an open vault goes offline, on
+	// the goroutine whose operation failed. May be nil.
+	OnOffline func(error)
 }
 
 var (
@@ -51,6 +54,9 @@ var (
 	ErrNoEntry = errors.New("no such vault entry")
 	// ErrReadOnly refuses changes to a vault opened for reading.
 	ErrReadOnly = errors.New("vault is open for reading only")
+	// ErrOffline refuses removals after a write or sync in the vault has failed: that
+	// is final until the next Open (DESIGN §3).
+	ErrOffline = errors.New("vault is offline after an I/O error")
 )
 
 // ErrFull refuses a removal that has no room. The cut waits: FAILED(VAULT_FULL) (R29).
@@ -76,6 +82,7 @@ func (e *ErrFull) Unwrap() error { return e.Err }
 // of one partition come one at a time, from its owner.
 type Vault struct {
 	opts   Options
+	disk   *disk      // opts.FS
 	noting sync.Mutex // one note of a replay at a time
 
 	mu       sync.Mutex // guards the following; never held across I/O
@@ -98,7 +105,9 @@ func Open(o Options) (*Vault, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	v := &Vault{opts: o, entries: map[string]*Entry{}, folders: map[string]map[string]*Entry{}, viewEnds: map[string]types.Offset{}, watchers: map[int]func(){}}
+	d := newDisk(o.FS)
+	o.FS = d
+	v := &Vault{opts: o, disk: d, entries: map[string]*Entry{}, folders: map[string]map[string]*Entry{}, viewEnds: map[string]types.Offset{}, watchers: map[int]func(){}}
 	if !o.ReadOnly {
 		if err := o.FS.MkdirAll(o.Dir); err != nil {
 			return nil, err
@@ -116,7 +125,8 @@ func Open(o Options) (*Vault, error) {
 			return nil, fmt.Errorf("vault %s: %w", folder, err)
 		}
 	}
-	return v, nil
+	d.onFault.Store(&o.OnOffline)
+	return v, d.failure()
 }
 
 // load reads the entries of one partition's folder.

@@ -273,7 +273,8 @@ func TestCrashAnywhere(t *testing.T) {
 }
 
 // TestEveryFailure lets each operation of a Keep fail once: an error leaves no
-// entry that lists as whole and isn't, and the next try succeeds.
+// entry that lists as whole and isn't, and the next try succeeds; that of the next
+// process where a write or sync of the vault's failed.
 func TestEveryFailure(t *testing.T) {
 	sweepKeep(t, faultfs.Rule{Kinds: faultfs.Any &^ (faultfs.Close | faultfs.List)})
 }
@@ -283,13 +284,36 @@ func TestEveryLateFailure(t *testing.T) {
 	sweepKeep(t, faultfs.Rule{Kinds: faultfs.Mutating, Late: true})
 }
 
+// TestEveryFailedSyncIsFinal: the log is told of its own segment's, the vault takes
+// nothing more after one of its own.
+func TestEveryFailedSyncIsFinal(t *testing.T) {
+	faultfs.Sweep(faultfs.Rule{Kinds: faultfs.Sync | faultfs.SyncDir | faultfs.Write}, func(rule faultfs.Rule) bool {
+		m := vfs.NewMem()
+		data := segments(t, m)
+		f := faultfs.New(m)
+		var cause error
+		o := options(f)
+		o.OnOffline = func(err error) { cause = err }
+		v := openVault(t, o)
+		i := f.Inject(rule)
+		_, err := v.Keep(removal(t, f, data))
+		fired := i.Fired() > 0
+		if fired && (err == nil || !errors.Is(err, log.ErrOffline) && !errors.Is(cause, ErrOffline)) {
+			t.Errorf("operation %d failed: %v, offline because of %v", rule.Skip, err, cause)
+		}
+		return fired
+	})
+}
+
 func sweepKeep(t *testing.T, rule faultfs.Rule) {
 	t.Helper()
 	runs := faultfs.Sweep(rule, func(rule faultfs.Rule) bool {
 		m := vfs.NewMem()
 		data := segments(t, m)
 		f := faultfs.New(m)
-		v := openVault(t, options(f))
+		o, offline := options(f), 0
+		o.OnOffline = func(error) { offline++ }
+		v := openVault(t, o)
 		r := removal(t, f, data)
 		i := f.Inject(rule)
 		id, err := v.Keep(r)
@@ -300,8 +324,14 @@ func sweepKeep(t *testing.T, rule faultfs.Rule) {
 		if err == nil && (len(entries) != 1 || entries[0].ID != id) || err != nil && len(entries) != 0 {
 			t.Fatalf("%v, %d entries", err, len(entries))
 		}
-		if id, err = v.Keep(removal(t, f, data)); err != nil {
-			t.Fatal("second try:", err)
+		if id, err = v.Keep(removal(t, f, data)); offline > 1 || (err != nil) != (offline == 1) || err != nil && !errors.Is(err, ErrOffline) {
+			t.Fatalf("second try: %v, offline %d times", err, offline)
+		}
+		if offline > 0 {
+			v = openVault(t, options(f))
+			if id, err = v.Keep(removal(t, f, data)); err != nil {
+				t.Fatal("the next process:", err)
+			}
 		}
 		only(t, v)
 		if !bytes.Equal(exportBytes(t, v, id), removed(data)) {
