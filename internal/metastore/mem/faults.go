@@ -45,7 +45,7 @@ func (s *Store) ReleaseLate() (succeeded int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, txn := range s.late {
-		if s.apply(txn).Succeeded {
+		if s.admissible(txn) == nil && s.apply(txn).Succeeded { // a lease may have ended meanwhile
 			succeeded++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"tidemark/internal/core/meta"
 	"tidemark/internal/metastore"
@@ -113,6 +114,26 @@ func TestDown(t *testing.T) {
 	s.SetDown(false)
 	if value(t, s, "/a") != "1" {
 		t.Fatal("lost")
+	}
+}
+
+// TestLateBehindALease: a late transaction writes no key of a lease that has ended.
+func TestLateBehindALease(t *testing.T) {
+	s := mem.New()
+	lease, err := s.Grant(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.FailTxns(mem.UnknownLate)
+	if _, err := s.Txn(ctx, metastore.Txn{Then: []metastore.Op{meta.PutLeased("/l", nil, lease)}}); !errors.Is(err, metastore.ErrUnknownOutcome) {
+		t.Fatal(err)
+	}
+	s.Advance(time.Minute)
+	if n := s.ReleaseLate(); n != 0 {
+		t.Errorf("%d transactions were applied", n)
+	}
+	if kvs, _, err := s.Range(ctx, "/"); err != nil || len(kvs) != 0 {
+		t.Errorf("%v, %v: a key that no lease's end will take away", kvs, err)
 	}
 }
 
