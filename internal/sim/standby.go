@@ -140,6 +140,7 @@ func (n *standby) openDir() error {
 	}
 	n.vault, err = vault.Open(vault.Options{
 		FS: n.disk, Dir: logDir + "/vault", MaxBytes: n.w.o.VaultBytes, MaxAge: -1, Now: n.clock.now, Logger: n.log,
+		OnOffline: n.dirFailed,
 	})
 	if err != nil {
 		return err
