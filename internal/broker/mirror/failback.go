@@ -189,6 +189,9 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 	if rec == nil {
 		_, rec, rev, _ = snapshot(ctx, l.part)
 	}
+	if rec != nil && core.HasStarted(rec, p.StartID) {
+		return outcome{TopicPartition: l.tp}, nil
+	}
 	refusal := core.Refusal{}
 	if err != nil {
 		o := refusedOutcome(l.tp, err)

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"testing"
 
 	"tidemark/internal/core/meta"
@@ -67,4 +68,29 @@ func TestAnotherTryOfAStart(t *testing.T) {
 	}
 	f("s", 65_537)
 	f("s2", types.NoLeaderEpoch)
+}
+
+// TestTwoRunsOfAStart: two brokers carry out one start, and the slower looks when the
+// faster has adopted. It changes nothing: adopted once more, the partition would wait for
+// its alignment in the middle of a session, and Abandon would know the source's list alone.
+func TestTwoRunsOfAStart(t *testing.T) {
+	rec := &meta.PartitionRecord{
+		Replicas: []types.BrokerID{1}, ISR: []meta.ISRMember{{ID: 1}}, Leader: 1, LeaderEpoch: 3, MinISR: 1, Writable: true,
+		Timelines: timeline.List{{ID: "A"}, {ID: "B2", FirstEpoch: 3, FirstOffset: 1}}, OwnTimelines: []string{"B2"},
+	}
+	r := StartRequest{Mirror: "m", StartID: "s", PlanID: "p"}
+	src := Source{ClusterID: "a", LeaderEpoch: 4, Timelines: timeline.List{{ID: "A"}}, LogEnd: 7}
+	fenced := FenceForStart(rec, r)
+	if HasStarted(rec, "s") || HasStarted(&fenced, "s") {
+		t.Error("it has started before the adoption")
+	}
+	first, a := AdoptStart(&fenced, r, Policy{}, src, &Own{}, 9)
+	if a.Refused.Reason != "" || len(first.Mirror.Before) != 2 || !HasStarted(&first, "s") || HasStarted(&first, "s2") {
+		t.Fatalf("%v, %+v", a.Refused, first)
+	}
+	first.Mirror.State, first.Mirror.Copied = meta.MirrorMirroring, true
+	second, a := AdoptStart(&first, r, Policy{}, src, &Own{}, 10)
+	if a.Refused.Reason != "" || !bytes.Equal(second.Encode(), first.Encode()) {
+		t.Errorf("%v, %s; expected %s", a.Refused, second.Encode(), first.Encode())
+	}
 }

@@ -66,9 +66,20 @@ func FenceForStart(rec *meta.PartitionRecord, r StartRequest) meta.PartitionReco
 	return out
 }
 
+// HasStarted reports whether a partition mirrors by a start, its source's list
+// adopted: another run of the same start, on a broker that took it over, has nothing to
+// do there.
+func HasStarted(rec *meta.PartitionRecord, startID string) bool {
+	return rec.IsMirror() && rec.Mirror.StartID == startID && rec.Mirror.State != meta.MirrorStarting && isAdopted(rec)
+}
+
 // AdoptStart makes the record of the adoption that a start leads to, once Judge
-// has let it go on. It keeps the list before it, for Abandon.
+// has let it go on. It keeps the list before it, for Abandon; adopted once more, that would
+// be the source's own.
 func AdoptStart(rec *meta.PartitionRecord, r StartRequest, pol Policy, s Source, own *Own, now types.Millis) (meta.PartitionRecord, Adoption) {
+	if HasStarted(rec, r.StartID) {
+		return *rec, Adoption{}
+	}
 	from := *rec
 	if rec.Mirror == nil || rec.Mirror.StartID != r.StartID || rec.Mirror.State != meta.MirrorStarting {
 		from = startingFrom(rec, r)
