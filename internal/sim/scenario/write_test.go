@@ -111,7 +111,14 @@ func (c *cluster) sequences(n *node, txn string) int32 {
 }
 
 func (c *cluster) append(n *node, raw []byte, origin api.AppendOrigin) bool {
-	_, err := n.in.Partition().Append(background, raw, api.AppendRequest{Acks: 1, LeaderEpoch: types.NoLeaderEpoch, RequestVersion: 9, Timeout: time.Second, Origin: origin})
+	r := api.AppendRequest{Acks: 1, LeaderEpoch: types.NoLeaderEpoch, RequestVersion: 9, Timeout: time.Second, Origin: origin}
+	h, err := batch.ParseHeader(raw)
+	if err == nil && h.IsTransactional() && origin == api.OriginClient { // as a coordinator that knows the transaction lets it in
+		r.Guard, _, err = n.in.Partition().Guard(background, h.ProducerID, h.ProducerEpoch)
+	}
+	if err == nil {
+		_, err = n.in.Partition().Append(background, raw, r)
+	}
 	if err == nil {
 		return true
 	}
