@@ -83,9 +83,17 @@ func (c *clients) transaction(stop, kill context.Context, cl *kgo.Client, r *ran
 	}
 	commits := r.IntN(4) > 0
 	var failure error
+	limit := time.NewTimer(3 * txnTimeout)
+	defer limit.Stop()
 	for range records {
-		if err := <-wrote; err != nil {
-			failure = fmt.Errorf("in a transaction: %w", err)
+		select {
+		case err := <-wrote:
+			if err != nil {
+				failure = fmt.Errorf("in a transaction: %w", err)
+			}
+		case <-limit.C: // as after a loss that its coordinator forgot it by: the next producer ends it
+			c.rec.ended(sends, nil, history.Failed)
+			return fmt.Errorf("a transaction's records have no outcome after %v", 3*txnTimeout)
 		}
 	}
 	if commits = commits && failure == nil; commits {
