@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 	"time"
 
@@ -285,6 +286,10 @@ func (s *siteJudge) reread(m *machine, h *held, l *siteLog, v log.View) bool {
 		l.grewAt, l.grewFrom = s.a.w.k.now, v.LogStart
 	case !first && v.LogEnd > oldEnd && v.LogStart <= oldEnd:
 		l.grewAt, l.grewFrom = s.a.w.k.now, oldEnd
+	}
+	if _, err := h.part.LeaderEpoch(); err == nil && v.LogStart > oldStart {
+		// What a leader has deleted is nobody's promise any more, also where the log begins anew below it.
+		maps.DeleteFunc(s.promised[h.id], func(g *grain, _ bool) bool { return g.next <= v.LogStart })
 	}
 	for i := range fresh {
 		if !s.take(m, h, l, &fresh[i], old, first) {

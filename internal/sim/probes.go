@@ -77,7 +77,7 @@ var KnownProbes = []string{
 	"mirror: tells REALIGNED", "mirror: tells RECOVERED", "mirror: tells SOURCE_UNREACHABLE", "mirror: tells COMPACTION_GAP",
 	"network: message lost", "network: message twice", "network: request timed out",
 	"source: contradicts its batches", "source: look at a deposed leader", "source: rewritten", "source: topic made again", "source: unclean election", "source: unsynced tail lost",
-	"standby: clean start", "standby: log dir offline", "standby: operator restarts it for a partition that didn't open", "standby: registration lapsed",
+	"standby: clean start", "standby: log dir offline", "standby: registration lapsed",
 	"store: late transaction applied", "store: outcome unknown", "store: transaction refused", "store: unknown outcome had happened",
 	"store: watch compacted", "store: watch lags",
 }

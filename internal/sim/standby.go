@@ -327,7 +327,6 @@ func (n *standby) chores() {
 			return
 		}
 		if !c.isOpen() && d.chance(0.1) {
-			n.k.probe("standby: operator restarts it for a partition that didn't open")
 			n.note("%s is not open; the operator restarts the node", c.tp)
 			n.crash()
 			return
