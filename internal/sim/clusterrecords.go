@@ -49,6 +49,7 @@ func (j *judge) stored() bool {
 	for id, seen := range j.leaseOf {
 		if !registered[id] && seen.ended < 0 {
 			seen.ended = j.c.k.now
+			j.c.k.note("store", "broker %d is registered no more, epoch %d", id, seen.epoch)
 		}
 	}
 	for id, l := range j.ledgers {

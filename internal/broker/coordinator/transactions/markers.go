@@ -128,9 +128,16 @@ func (k *couriers) deliver(broker types.BrokerID, errands []errand) []errand {
 		switch codes[i] {
 		case wire.None:
 			k.tell(e)
-		case wire.ErrInvalidProducerEpoch, wire.ErrTransactionCoordinatorFenced:
+		case wire.ErrTransactionCoordinatorFenced:
 			// A later coordinator has written there already, and completes the transaction.
 			k.c.o.Logger.Debug("a marker comes too late", "partition", e.tp, "transactionalId", e.m.ID, "err", codes[i])
+		case wire.ErrInvalidProducerEpoch:
+			// The log has the producer's later batches: what this marker ends isn't open there. It is a
+			// later coordinator's doing, which fences the completion; or the coordinators' log has lost
+			// what was written since, and the id must not wait for ever.
+			k.c.o.Logger.Warn("a transaction's marker is older than its producer's batches", "partition", e.tp, "transactionalId", e.m.ID,
+				"producerId", e.m.ProducerID, "producerEpoch", e.m.Epoch)
+			k.tell(e)
 		default:
 			again = append(again, e)
 		}

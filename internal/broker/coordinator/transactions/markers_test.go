@@ -145,6 +145,15 @@ func TestMarkerOfALateCoordinator(t *testing.T) {
 	}
 }
 
+// A marker whose partition has later batches of the producer ends nothing there, and
+// doesn't hold the transaction up.
+func TestMarkerBehindItsProducer(t *testing.T) {
+	w := &town{answers: map[types.BrokerID][]wire.ErrCode{2: {wire.ErrInvalidProducerEpoch}}, brought: map[types.TopicPartition][]types.BrokerID{}}
+	w.lead(2, 2)
+	told := deliver(t, w, part(0), part(1))
+	await.True(t, "both are told", func() bool { return len(told()) == 2 })
+}
+
 // Before the cluster's level says that every node serves transactions, there is no coordinator.
 func TestNoCoordinatorBeforeTheUpgrade(t *testing.T) {
 	w := &town{}
