@@ -206,9 +206,15 @@ func (p *Partition) copyBatches(a follow.Answer, v replica.Verdict) error {
 
 // cutTo cuts where the leader's history departs. The answer moves nothing else:
 // no high watermark comes from a divergence (KAFKA-14704).
+//
+// Compaction may have removed records below the cut in favour of newer ones of their
+// keys that go now, while the leader still has them: such a log is copied anew, whole.
 func (p *Partition) cutTo(a follow.Answer, at types.Offset) error {
 	p.endFlush()
 	before := p.log.View()
+	if at < p.log.Cleaned() {
+		at = min(at, before.LogStart)
+	}
 	d := a.Reply.Diverging
 	r, err := p.log.Cut(at, log.CutReason{
 		Cause: log.CauseDivergence, Order: log.OrderedByLeader, LeaderHighWatermark: a.Reply.HighWatermark,

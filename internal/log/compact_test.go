@@ -485,3 +485,25 @@ func TestCompactedGapsAreVouchedFor(t *testing.T) {
 		t.Fatalf("latest %v, want %v; log end %d of %d, recovery point was %d", got, want, after.View().LogEnd, l.View().LogEnd, dir.Get(testPartition).RecoveryPoint)
 	}
 }
+
+// TestCutBelowCompaction: what a log takes in place of what a cut removed counts as not
+// compacted, also after it is opened again.
+func TestCutBelowCompaction(t *testing.T) {
+	for name, cut := range map[string]types.Offset{"within": 3, "everything": 0} {
+		fs := memFS(t)
+		l, _ := mustOpen(t, compactOptions(fs))
+		fillForCompaction(t, l)
+		if _, err := compactNow(l, 1_000_000); err != nil {
+			t.Fatal(err)
+		}
+		if l.Cleaned() <= 3 {
+			t.Fatalf("%s: compaction stopped at %d already", name, l.Cleaned())
+		}
+		if _, err := l.Cut(cut, CutReason{Cause: CauseDivergence}); err != nil {
+			t.Fatal(err)
+		}
+		if end := l.View().LogEnd; l.Cleaned() > end {
+			t.Errorf("%s: the log ends at %d, and is compacted to %d", name, end, l.Cleaned())
+		}
+	}
+}
