@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"tidemark/internal/broker/coordinator"
@@ -46,8 +47,8 @@ func (j *judge) stored() bool {
 	if j.named {
 		j.c.topic = j.topicID
 	}
-	for id, seen := range j.leaseOf {
-		if !registered[id] && seen.ended < 0 {
+	for _, id := range slices.Sorted(maps.Keys(j.leaseOf)) {
+		if seen := j.leaseOf[id]; !registered[id] && seen.ended < 0 {
 			seen.ended = j.c.k.now
 			j.c.k.note("store", "broker %d is registered no more, epoch %d", id, seen.epoch)
 		}
