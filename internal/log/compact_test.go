@@ -507,3 +507,43 @@ func TestCutBelowCompaction(t *testing.T) {
 		}
 	}
 }
+
+// TestAbortedBelowTheDirtyRange: of a producer whose aborted transaction has ended below
+// what is dirty, later transactions count. They didn't, so that the value of a deleted
+// key stayed, and came back once its tombstone's time was over.
+func TestAbortedBelowTheDirtyRange(t *testing.T) {
+	l, _ := mustOpen(t, compactOptions(memFS(t)))
+	sequence := int32(0)
+	follow := func(pid types.ProducerID, pairs ...string) {
+		o := batch.BuilderOptions{}
+		if pid >= 0 {
+			o.Producer, o.Transactional = &batch.Producer{ID: pid, BaseSequence: sequence}, true
+			sequence++
+		}
+		mustFollow(t, l, kv(t, l.View().LogEnd, 0, 5, o, pairs...))
+	}
+	marker := func(kind batch.MarkerKind) {
+		mustFollow(t, l, stamped(batch.NewMarker(kind, 3, 0, 1, 5), l.View().LogEnd, 0))
+	}
+	compact := func(now types.Millis) {
+		if err := l.Roll(); err != nil {
+			t.Fatal(err)
+		}
+		l.SetHighWatermark(l.View().LogEnd)
+		if _, err := compactNow(l, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follow(3, "a", "aborted")
+	marker(batch.Abort)
+	compact(1_000_000)
+	follow(-1, "k", "deleted below")
+	follow(3, "k", "")
+	marker(batch.Commit)
+	compact(1_000_001)
+	follow(-1, "x", "y")
+	compact(1_002_000) // the tombstone's time is over
+	if got := latest(visible(t, l)); len(got) != 1 || got["x"] != "y" {
+		t.Errorf("latest values %v, want x alone", got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/md5"
 	"errors"
+	"slices"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/txn"
@@ -33,7 +34,8 @@ func (m *keyMap) newest(key []byte) (types.Offset, bool) {
 // transactions don't count, nor do control records.
 func (c *Compaction) buildMap(ctx context.Context) (*keyMap, error) {
 	m := &keyMap{offsets: make(map[[md5.Size]byte]types.Offset), latest: c.from - 1, max: c.limits.MaxKeys}
-	t := newTxnFilter(c.aborted)
+	// What has ended below the walk's start can't end in it.
+	t := newTxnFilter(slices.DeleteFunc(slices.Clone(c.aborted), func(a txn.Aborted) bool { return a.LastOffset < c.from }))
 	for i := range c.segs {
 		p := &c.segs[i]
 		if p.next <= c.from {
