@@ -209,6 +209,14 @@ func (s *siteJudge) adopted(id meta.PartitionID, rec *meta.PartitionRecord) {
 	}
 }
 
+// keptElsewhere reports whether another replica's vault has the batch.
+func (s *siteJudge) keptElsewhere(m *machine, h *held, g *grain) bool {
+	return slices.ContainsFunc(s.c.machines, func(o *machine) bool {
+		other := o.held(h.id)
+		return o != m && other != nil && s.keptBy(o, other)[keptKey(g.base, g.raw)]
+	})
+}
+
 // vaulted demands that what a cut removed is in the vault, as a loss of power would leave it (VaultComplete).
 func (s *siteJudge) vaulted(m *machine, h *held, cut []*grain) {
 	kept := s.keptBy(m, h)
@@ -221,6 +229,9 @@ func (s *siteJudge) vaulted(m *machine, h *held, cut []*grain) {
 		}
 		if s.a.w.o.VaultBytes >= 0 && g.committed == 0 {
 			continue // a full vault may drop what was never committed (R29)
+		}
+		if s.a.w.o.VaultBytes >= 0 && h.part.IsFollowing() && s.keptElsewhere(m, h, g) {
+			continue // or what its leader has cut and kept: it lies above the leader's high watermark then
 		}
 		s.a.fail("VaultComplete", "%s %s: %s was cut and is in no vault entry that survives a loss of power", m.name, h.part.Name(), g)
 		return
