@@ -124,6 +124,7 @@ func (c *cluster) putBack(b *metadataBackup, d dice) {
 		}
 		_, err := backup.Restore(background, c.store, b.file, meta.SupportedFeatures(), c.restoreID(), epoch2026)
 		c.must("restore", err)
+		c.restores.wentBack = false // this one says so, whatever came before
 		c.k.probe("operator: metadata restored from a file")
 		c.start()
 		return
