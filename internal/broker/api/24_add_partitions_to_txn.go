@@ -69,7 +69,7 @@ func (c *Call) addAll(add transaction.Add) (wire.ErrCode, unknownPartitions) {
 		return wire.ErrOperationNotAttempted, unknown
 	}
 	add.Partitions = cloneNames(add.Partitions)
-	return c.txnCode(c.Transactions.Add(c.Ctx, add)), nil
+	return wire.ErrCode(c.Transactions.Add(c.Ctx, add)), nil
 }
 
 func (c *Call) addPartitionsToTxns(in *kmsg.AddPartitionsToTxnRequest) kmsg.Response {

@@ -3,7 +3,6 @@ package api
 import (
 	"strings"
 
-	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -21,9 +20,6 @@ func transactionAPIs() []entry {
 		on(wire.KeyListTransactions, (*Call).listTransactions),
 	}
 }
-
-// txnCode is a coordinator's answer as clients get it.
-func (c *Call) txnCode(code transaction.ErrorCode) wire.ErrCode { return wire.ErrCode(code) }
 
 // cloneNames gives partitions whose names outlive the request.
 func cloneNames(tps []types.TopicPartition) []types.TopicPartition {

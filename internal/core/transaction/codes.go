@@ -8,12 +8,10 @@ type ErrorCode int16
 // The codes that requests about transactions are answered with.
 const (
 	None                      ErrorCode = 0
-	UnknownTopicOrPartition   ErrorCode = 3
 	CoordinatorLoadInProgress ErrorCode = 14
 	CoordinatorNotAvailable   ErrorCode = 15
 	NotCoordinator            ErrorCode = 16
 	InvalidRequest            ErrorCode = 42
-	InvalidProducerEpoch      ErrorCode = 47
 	InvalidTxnState           ErrorCode = 48
 	InvalidProducerIDMapping  ErrorCode = 49
 	InvalidTransactionTimeout ErrorCode = 50
@@ -25,12 +23,10 @@ const (
 
 var codeNames = map[ErrorCode]string{
 	None:                      "NONE",
-	UnknownTopicOrPartition:   "UNKNOWN_TOPIC_OR_PARTITION",
 	CoordinatorLoadInProgress: "COORDINATOR_LOAD_IN_PROGRESS",
 	CoordinatorNotAvailable:   "COORDINATOR_NOT_AVAILABLE",
 	NotCoordinator:            "NOT_COORDINATOR",
 	InvalidRequest:            "INVALID_REQUEST",
-	InvalidProducerEpoch:      "INVALID_PRODUCER_EPOCH",
 	InvalidTxnState:           "INVALID_TXN_STATE",
 	InvalidProducerIDMapping:  "INVALID_PRODUCER_ID_MAPPING",
 	InvalidTransactionTimeout: "INVALID_TRANSACTION_TIMEOUT",

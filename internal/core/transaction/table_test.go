@@ -194,6 +194,9 @@ func TestLife(t *testing.T) {
 	want(t, "an abort of it", b.end("a", p, false, false).Code, InvalidTxnState)
 	want(t, "add meanwhile", b.add("a", p, "x-0"), ConcurrentTransactions)
 	want(t, "a new producer meanwhile", b.init("a", types.NoProducer, NoEpoch).Code, ConcurrentTransactions)
+	m := b.markers[0]
+	b.step(MarkerWritten{ID: "a", ProducerID: m.ProducerID, Epoch: m.Epoch, Partition: m.Partitions[0]})
+	want(t, "state with two markers missing", b.state("a"), PrepareCommit)
 	b.writeMarkers()
 	want(t, "state", b.state("a"), CompleteCommit)
 	want(t, "the end repeated", b.end("a", p, true, false), EndResponse{ProducerID: p.ProducerID, Epoch: 0})

@@ -170,14 +170,17 @@ func walk(t *testing.T, r *rand.Rand) int {
 				c.has = false
 			}
 		case n < 16:
-			if len(b.markers) > 0 {
+			if len(b.markers) > 0 { // one marker of one decision: the others come later, or never
 				i := r.IntN(len(b.markers))
 				m := b.markers[i]
-				b.markers = slices.Delete(b.markers, i, i+1)
-				for _, tp := range m.Partitions {
-					j.marker(b, m, tp)
-					b.step(MarkerWritten{ID: m.ID, ProducerID: m.ProducerID, Epoch: m.Epoch, Partition: tp})
+				n := r.IntN(len(m.Partitions))
+				tp := m.Partitions[n]
+				b.markers[i].Partitions = slices.Delete(slices.Clone(m.Partitions), n, n+1)
+				if len(b.markers[i].Partitions) == 0 {
+					b.markers = slices.Delete(b.markers, i, i+1)
 				}
+				j.marker(b, m, tp)
+				b.step(MarkerWritten{ID: m.ID, ProducerID: m.ProducerID, Epoch: m.Epoch, Partition: tp})
 			}
 		case n == 16:
 			b.now += types.Millis(r.IntN(4000))
