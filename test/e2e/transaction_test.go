@@ -13,7 +13,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"tidemark/internal/batch"
+	"tidemark/internal/broker/api"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 	"tidemark/test/e2e/harness"
 )
 
@@ -353,5 +356,56 @@ func TestTransactionRefusals(t *testing.T) {
 	resp, err := end.RequestWith(ctx, c)
 	if err != nil || resp.ErrorCode != kerr.InvalidProducerIDMapping.Code {
 		t.Errorf("the end of an id that nobody has: %+v, %v", resp, err)
+	}
+}
+
+// A batch whose coordinator was asked before a marker of its producer came opens no
+// transaction, which nobody would end (KIP-890); nor does one that nobody was asked about.
+func TestLateBatchOpensNoTransaction(t *testing.T) {
+	b := harness.StartBroker(t)
+	b.CreateTopic(t, "t", 1, nil)
+	b.AwaitServed(t, "t")
+	topic, _ := b.Image().TopicByName("t")
+	p, ok := b.Partition(topic.Record.ID, 0)
+	if !ok {
+		t.Fatal("the partition isn't here")
+	}
+	ctx := harness.Context(t)
+	write := func(sequence int32, guard api.TxnGuard) error {
+		builder := batch.NewBuilder(batch.BuilderOptions{LeaderEpoch: -1, Transactional: true, Producer: &batch.Producer{ID: 5, BaseSequence: sequence}})
+		builder.Append(1, nil, []byte("v"))
+		raw, err := builder.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.Append(ctx, raw, api.AppendRequest{Acks: 1, LeaderEpoch: types.NoLeaderEpoch, Guard: guard})
+		return err
+	}
+	look := func() api.TxnGuard {
+		guard, open, err := p.Guard(ctx, 5, 0)
+		if err != nil || open {
+			t.Fatalf("guard: open %v, %v", open, err)
+		}
+		return guard
+	}
+	end := func() {
+		marker := batch.NewMarker(batch.Abort, 5, 0, 0, 1)
+		if _, err := p.Append(ctx, marker, api.AppendRequest{Acks: 1, LeaderEpoch: types.NoLeaderEpoch, Origin: api.OriginCoordinator}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := write(0, 0); wire.CodeOf(err) != wire.ErrInvalidTxnState {
+		t.Errorf("nobody was asked: %v", err)
+	}
+	early := look()
+	end()
+	if err := write(0, early); wire.CodeOf(err) != wire.ErrInvalidTxnState {
+		t.Errorf("asked before the marker: %v", err)
+	}
+	if err := write(0, look()); err != nil {
+		t.Errorf("asked behind it: %v", err)
+	}
+	if err := write(1, 0); err != nil {
+		t.Errorf("the next batch of an open transaction: %v", err)
 	}
 }
