@@ -2,9 +2,9 @@ package broker
 
 import (
 	"context"
-	"sync"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -19,15 +19,23 @@ const producerIDBlock = 1000
 type producerIDs struct {
 	b *Broker
 
-	mu    sync.Mutex // guards the following; held across the transaction: all callers need its outcome
+	turn  chan struct{} // holds one token: who has it owns the following; kept across the transaction: all callers need its outcome
 	block control.ProducerIDBlock
 	used  int
 }
 
+func newProducerIDs(b *Broker) *producerIDs {
+	s := &producerIDs{b: b, turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
+	return s
+}
+
 // Next implements api.ProducerIDs.
 func (s *producerIDs) Next(ctx context.Context) (types.ProducerID, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if _, err := clock.Wait(ctx, clock.Forever, s.turn); err != nil {
+		return types.NoProducer, wire.ErrCoordinatorLoadInProgress
+	}
+	defer func() { s.turn <- struct{}{} }()
 	if s.used == s.block.Size {
 		var block control.ProducerIDBlock
 		err := s.b.plan(ctx, func(i *meta.Image) ([]meta.Plan, error) {

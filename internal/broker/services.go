@@ -171,7 +171,7 @@ func (b *Broker) openPartitions(ctx context.Context) error {
 	}
 	b.chores = newChores(b)
 	b.topics = &topics{b: b}
-	b.ids = &producerIDs{b: b}
+	b.ids = newProducerIDs(b)
 	image := b.view.current()
 	b.loading = true
 	for p := range image.Partitions() {

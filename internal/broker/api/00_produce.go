@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/batch"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -87,12 +88,12 @@ func (c *Call) appendAll(in *kmsg.ProduceRequest, jobs []produceJob) {
 		c.appendOne(in, &jobs[0])
 		return
 	}
-	each(len(jobs), appendAllMax, func(i int) { c.appendOne(in, &jobs[i]) })
+	each(c.Ctx, len(jobs), appendAllMax, func(i int) { c.appendOne(in, &jobs[i]) })
 }
 
 // each runs f for 0 to n-1 on up to width goroutines and waits. A panic of f
 // becomes one of the caller, so that it costs one connection only.
-func each(n, width int, f func(i int)) {
+func each(ctx context.Context, n, width int, f func(i int)) {
 	var wg sync.WaitGroup
 	var once sync.Once
 	var failure any
@@ -102,9 +103,13 @@ func each(n, width int, f func(i int)) {
 	}
 	close(next)
 	for range min(n, width) {
-		wg.Go(func() {
+		clock.Go(ctx, &wg, func() {
 			defer func() {
-				if p := recover(); p != nil {
+				p := recover()
+				if _, ended := p.(clock.Ended); ended {
+					panic(p) // nobody waits any more
+				}
+				if p != nil {
 					once.Do(func() { failure = p })
 				}
 			}()
@@ -113,7 +118,7 @@ func each(n, width int, f func(i int)) {
 			}
 		})
 	}
-	wg.Wait()
+	clock.Join(ctx, &wg)
 	if failure != nil {
 		panic(failure)
 	}

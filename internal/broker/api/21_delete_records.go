@@ -38,7 +38,7 @@ func (c *Call) deleteRecords(in *kmsg.DeleteRecordsRequest) (kmsg.Response, erro
 		}
 		out.Topics = append(out.Topics, to)
 	}
-	each(len(jobs), appendAllMax, func(i int) {
+	each(c.Ctx, len(jobs), appendAllMax, func(i int) {
 		j := jobs[i]
 		j.to.Default()
 		j.to.Partition = j.from.Partition

@@ -28,7 +28,7 @@ func (c *Call) writeTxnMarkers(in *kmsg.WriteTxnMarkersRequest) (kmsg.Response, 
 		}
 	}
 	codes := make([]wire.ErrCode, len(jobs))
-	each(len(jobs), appendAllMax, func(i int) {
+	each(c.Ctx, len(jobs), appendAllMax, func(i int) {
 		m := &in.Markers[jobs[i].marker]
 		codes[i] = c.Markers.Write(c.Ctx, TxnMarker{ProducerID: types.ProducerID(m.ProducerID), Epoch: m.ProducerEpoch, Commit: m.Committed, CoordinatorEpoch: m.CoordinatorEpoch, Bumped: m.TransactionVersion >= 2}, jobs[i].tp)
 	})
