@@ -2,6 +2,7 @@ package log
 
 import (
 	"fmt"
+	"math"
 
 	"tidemark/internal/assert"
 	"tidemark/internal/batch"
@@ -157,6 +158,9 @@ func (l *Log) checkProducer(h *batch.Header, raw []byte, a LeaderAppend) (txn.Ve
 	m, err := batch.ParseMarker(raw)
 	if err != nil {
 		return txn.Verdict{}, err
+	}
+	if l.o.Rules.AnyCoordinatorEpoch {
+		m.CoordinatorEpoch = math.MaxInt32
 	}
 	return txn.Verdict{}, l.producers.CheckMarker(txn.Marker{ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch, CoordinatorEpoch: m.CoordinatorEpoch, Bumped: a.BumpedMarker, Offset: l.marks.end})
 }

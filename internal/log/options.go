@@ -61,6 +61,8 @@ type Rules struct {
 	RetainAboveMark bool
 	// CompactNewest: compaction drops the newest record of a key with the others.
 	CompactNewest bool
+	// AnyCoordinatorEpoch (KIP-98): a marker is taken of a coordinator that a later one has followed.
+	AnyCoordinatorEpoch bool
 	// CutSharedInPlace (I-310): a file that a fork holds too is cut like any other.
 	CutSharedInPlace bool
 }

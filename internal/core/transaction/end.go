@@ -68,6 +68,9 @@ func (t *Table) finish(now types.Millis, x *entry, ev End, out *Effects) {
 
 // decide writes a decision, and has the markers sent once it is durable.
 func (t *Table) decide(x *entry, next Metadata, out *Effects, answer func(ErrorCode, *Effects)) {
+	if t.Rules.MarkersFirst {
+		out.Markers = append(out.Markers, markersOf(x.id, &next))
+	}
 	t.change(x, next, out, func(now types.Millis, code ErrorCode, out *Effects) {
 		answer(code, out)
 		if code == None && !t.resigned {
@@ -87,8 +90,11 @@ func (t *Table) sendMarkers(now types.Millis, x *entry, out *Effects) {
 	for _, tp := range x.meta.Partitions {
 		x.unwritten[tp] = struct{}{}
 	}
-	out.Markers = append(out.Markers, Markers{ID: x.id, ProducerID: x.meta.ProducerID, Epoch: x.meta.Epoch,
-		Commit: x.meta.State == PrepareCommit, Bumped: x.meta.Bumps, Partitions: x.meta.Partitions})
+	out.Markers = append(out.Markers, markersOf(x.id, &x.meta))
+}
+
+func markersOf(id string, m *Metadata) Markers {
+	return Markers{ID: id, ProducerID: m.ProducerID, Epoch: m.Epoch, Commit: m.State == PrepareCommit, Bumped: m.Bumps, Partitions: m.Partitions}
 }
 
 func (t *Table) markerWritten(now types.Millis, ev MarkerWritten, out *Effects) {
@@ -127,7 +133,7 @@ func (t *Table) sweep(now types.Millis, out *Effects) {
 	for _, x := range t.inOrder() {
 		switch {
 		case x.changing:
-		case x.meta.State == Ongoing && now-x.startedAt >= x.meta.Timeout:
+		case x.meta.State == Ongoing && now-x.startedAt >= x.meta.Timeout && !t.Rules.NoTimeouts:
 			out.Notes = append(out.Notes, Note{ID: x.id, What: "transaction was open for too long and is aborted", Metadata: x.meta})
 			t.decide(x, x.meta.fenced(wall), out, func(ErrorCode, *Effects) {})
 		case x.meta.State == Empty || x.meta.State == CompleteCommit || x.meta.State == CompleteAbort:

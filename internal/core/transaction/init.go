@@ -85,6 +85,7 @@ func (t *Table) begin(now types.Millis, x *entry, ev Init, out *Effects) {
 			return
 		}
 		next = next.renewed(ev.FreshProducerID, last)
+	case t.Rules.InitKeepsEpoch && next.Epoch != NoEpoch:
 	default:
 		next.Epoch++
 		next.LastEpoch = last

@@ -39,6 +39,8 @@ type entry struct {
 // Table holds the transactional ids of one partition of __transaction_state. It
 // has one owner; nothing in it is safe for concurrent use.
 type Table struct {
+	// Rules are switched off by the simulator alone; set before the first Step.
+	Rules     Rules
 	cfg       Config
 	ids       map[string]*entry
 	writes    []write // asked for and not yet completed, oldest first
@@ -84,7 +86,9 @@ func (t *Table) Loaded(now types.Millis, out *Effects) {
 	for _, x := range t.inOrder() {
 		switch {
 		case x.meta.State.isPrepared():
-			t.sendMarkers(now, x, out)
+			if !t.Rules.ForgetDecided {
+				t.sendMarkers(now, x, out)
+			}
 		case x.meta.State == Ongoing:
 			x.startedAt = now - max(0, t.wall(now)-x.meta.StartedAt)
 		}
@@ -116,6 +120,8 @@ func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
 		t.markerWritten(now, ev, out)
 	case Sweep:
 		t.sweep(now, out)
+	case EndWithin:
+		t.endWithin(now, ev, out)
 	case Appended:
 		t.appended(now, ev, out)
 	case Resign:
