@@ -38,6 +38,8 @@ type Client struct {
 	log    *slog.Logger
 	budget *Budget
 	agent  string
+	// over, if not nil, takes the place of connections: the simulator's network.
+	over func(types.BrokerID) Exchange
 
 	mu sync.Mutex
 	// guards the following

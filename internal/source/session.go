@@ -177,6 +177,13 @@ func NewSessionOver(over Exchange, broker types.BrokerID, o SessionOptions) *Ses
 	return s
 }
 
+// NewClientOver makes a client whose requests about transactions (WriteTxnMarkers,
+// AddPartitionsToTxn) go over something else than connections, as NewSessionOver does.
+// It can do nothing else.
+func NewClientOver(over func(broker types.BrokerID) Exchange) *Client {
+	return &Client{cfg: &Config{}, brokers: map[types.BrokerID]Broker{}, over: over}
+}
+
 // line is what a session asks over.
 type line interface {
 	version(key int16) (int16, error)

@@ -92,6 +92,14 @@ func (c *Client) AddPartitionsToTxn(ctx context.Context, broker types.BrokerID, 
 
 func askBroker[R kmsg.Response](ctx context.Context, c *Client, broker types.BrokerID, req kmsg.Request) (R, error) {
 	var none R
+	if c.over != nil {
+		req.SetVersion(apiOf(req.Key()).max)
+		kr, _, err := c.over(broker).roundTrip(ctx, req, 0, 0, nil)
+		if err != nil {
+			return none, err
+		}
+		return kr.(R), nil
+	}
 	cn, err := c.brokerConn(ctx, broker, purposeRequests)
 	if err != nil {
 		return none, err
