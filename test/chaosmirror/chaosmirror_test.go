@@ -88,6 +88,7 @@ func (w *world) finish(primary *cluster) {
 	})
 	w.writers[primary].stop(healLimit)
 	w.log("the writers have stopped")
+	w.noTxnOpen(primary) // while its readers run: the markers are theirs to pass
 	eventually(t, healLimit, "the readers reach the end", func() error { return w.atTheEnd(primary) })
 	w.writers[primary].stopReading()
 	w.writers[primary] = nil

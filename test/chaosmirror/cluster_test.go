@@ -115,15 +115,15 @@ func (c *cluster) ask(ctx context.Context, limit time.Duration, f func(context.C
 	return nil
 }
 
-// offsetsTopic keeps what groups have committed, in one partition.
-const offsetsTopic = "__consumer_offsets"
+// internal are the topics of groups and of transactions, each of one partition.
+var internal = []string{"__consumer_offsets", "__transaction_state"}
 
 // records are the partitions of the test's topics, by the newest image of any node.
 type records struct {
 	revision   meta.Revision
 	partitions map[types.TopicPartition]*meta.PartitionRecord
-	offsets    *meta.PartitionRecord                // of the groups' topic; nil: there is none yet
-	brokers    map[types.BrokerID]types.BrokerEpoch // those that are registered
+	internal   map[types.TopicPartition]*meta.PartitionRecord // of the internal topics that are there
+	brokers    map[types.BrokerID]types.BrokerEpoch           // those that are registered
 }
 
 // isLed reports whether a partition's leader leads in its present registration (R10).
@@ -169,7 +169,7 @@ func parseRecords(raw []byte) (records, error) {
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return records{}, err
 	}
-	r := records{revision: d.Revision, partitions: map[types.TopicPartition]*meta.PartitionRecord{}, brokers: map[types.BrokerID]types.BrokerEpoch{}}
+	r := records{revision: d.Revision, partitions: map[types.TopicPartition]*meta.PartitionRecord{}, internal: map[types.TopicPartition]*meta.PartitionRecord{}, brokers: map[types.BrokerID]types.BrokerEpoch{}}
 	at := map[string]json.RawMessage{}
 	for _, e := range d.Entries {
 		at[e.Key] = e.Record
@@ -182,7 +182,9 @@ func parseRecords(raw []byte) (records, error) {
 		}
 	}
 	all := maps.Clone(partitionsOf)
-	all[offsetsTopic] = 1
+	for _, topic := range internal {
+		all[topic] = 1
+	}
 	for topic, n := range all {
 		var name meta.NameRecord
 		if raw := at["names/"+topic]; raw == nil {
@@ -199,11 +201,11 @@ func parseRecords(raw []byte) (records, error) {
 			if err := json.Unmarshal(raw, rec); err != nil {
 				return r, err
 			}
-			if topic == offsetsTopic {
-				r.offsets = rec
-				continue
+			of := r.partitions
+			if slices.Contains(internal, topic) {
+				of = r.internal
 			}
-			r.partitions[types.TopicPartition{Topic: topic, Partition: p}] = rec
+			of[types.TopicPartition{Topic: topic, Partition: p}] = rec
 		}
 	}
 	return r, nil
@@ -263,9 +265,7 @@ func (c *cluster) whole() error {
 	}
 	orphans := kadm.TopicsSet{}
 	all := maps.Clone(r.partitions)
-	if r.offsets != nil {
-		all[types.TopicPartition{Topic: offsetsTopic}] = r.offsets
-	}
+	maps.Copy(all, r.internal)
 	for tp, rec := range all {
 		if !r.isLed(rec) {
 			orphans.Add(tp.Topic, tp.Partition)

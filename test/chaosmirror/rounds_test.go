@@ -65,7 +65,7 @@ func (w *world) changeSides(number int, p, s *cluster) {
 	if r.switches {
 		clean = w.switchOver(p, s)
 	} else {
-		w.failOver(s, mirrorName, false)
+		w.failOver(s, mirrorName, w.consistent(number))
 	}
 	w.writers[s] = w.write(s)
 	harm.Pause(w.t.Context(), r.fork)
@@ -111,7 +111,11 @@ func (w *world) fallBehind(r round, p, s *cluster) {
 // patience is how long writers of a side that was given up wait for outcomes.
 const patience = 10 * time.Second
 
+// stopWriters ends those of a side that was given up, which may leave a transaction open.
 func (w *world) stopWriters(c *cluster) {
+	if g := w.writers[c]; g != nil {
+		g.deserts.Store(true)
+	}
 	w.writers[c].stop(patience)
 	w.writers[c].stopReading()
 	w.writers[c] = nil

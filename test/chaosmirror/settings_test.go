@@ -89,7 +89,9 @@ func settings(nodes int) []string {
 	return []string{
 		fmt.Sprintf("broker.session.timeout.ms=%d", leaseTime.Milliseconds()), "replica.lag.time.max.ms=5000", fmt.Sprintf("min.insync.replicas=%d", least),
 		fmt.Sprintf("default.replication.factor=%d", nodes), fmt.Sprintf("mirror.replication.factor=%d", nodes),
-		fmt.Sprintf("offsets.topic.replication.factor=%d", nodes), "offsets.topic.num.partitions=1", "log.segment.bytes=262144",
+		fmt.Sprintf("offsets.topic.replication.factor=%d", nodes), "offsets.topic.num.partitions=1",
+		fmt.Sprintf("transaction.state.log.replication.factor=%d", nodes), fmt.Sprintf("transaction.state.log.min.isr=%d", least),
+		"transaction.state.log.num.partitions=1", "transactional.id.expiration.ms=9223372036854775807", "log.segment.bytes=262144",
 		"auto.create.topics.enable=false", "group.initial.rebalance.delay.ms=0", "offsets.retention.minutes=2147483647",
 		"producer.id.expiration.ms=9223372036854775807", "log.message.timestamp.after.max.ms=9223372036854775807", "log.retention.ms=-1", "log.flush.scheduler.interval.ms=200", "metadata.plaintext=true",
 	}

@@ -3,6 +3,7 @@
 package chaosmirror_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -27,18 +27,37 @@ const (
 	txnRecordsMax = 6
 	// txnTimeout is how long a coordinator waits for the end of one: longer than any freeze.
 	txnTimeout = 10 * time.Second
+	// txnPatience bounds how long a producer waits for the outcome of a transaction's records:
+	// where they are given up the next producer of its id ends what is open.
+	txnPatience = 3 * txnTimeout
 	// consistentFor is how long an operator insists on a consistent failover.
 	consistentFor = 20 * time.Second
+	// transactionalID is that of the one who writes transactions, wherever and whenever: after a
+	// change of sides it begins anew with it, and what its last producer there left open is aborted.
+	transactionalID = "dealer"
 )
+
+var (
+	// errDeserted says that a producer leaves its transaction open.
+	errDeserted  = errors.New("the transaction is left open")
+	errNoOutcome = errors.New("none came in time")
+)
+
+// consistent reports whether a round's failover is to be at a consistent cut, a third of them are.
+func (w *world) consistent(round int) bool {
+	return rand.New(rand.NewPCG(w.chosen.seed, uint64(round))).IntN(3) == 0
+}
 
 // transact is a writer of transactions, of which a quarter is aborted, beside the
 // other writers of a generation. Where one doesn't end as asked, a new producer of
-// the same transactional id goes on.
+// the same transactional id goes on. One that is given up with its side may leave
+// its last transaction open.
 func (g *generation) transact(stop context.Context) {
+	b := g.w.book
 	g.done.Go(func() {
 		r := rand.New(rand.NewPCG(g.w.chosen.seed, uint64(crc32.ChecksumIEEE([]byte(g.name)))))
 		for n := 0; stop.Err() == nil; harm.Pause(stop, 200*time.Millisecond) {
-			cl, err := kgo.NewClient(g.c.options(kgo.TransactionalID("txn."+g.name), kgo.TransactionTimeout(txnTimeout), kgo.RequiredAcks(kgo.AllISRAcks()),
+			cl, err := kgo.NewClient(g.c.options(kgo.TransactionalID(transactionalID), kgo.TransactionTimeout(txnTimeout), kgo.RequiredAcks(kgo.AllISRAcks()),
 				kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5*time.Millisecond), kgo.ProduceRequestTimeout(3*time.Second), kgo.RetryTimeout(txnTimeout))...)
 			if err != nil {
 				g.w.t.Error(err)
@@ -48,8 +67,12 @@ func (g *generation) transact(stop context.Context) {
 				err = g.transaction(stop, cl, r, n)
 				n++
 			}
-			if err != nil {
+			switch {
+			case errors.Is(err, errDeserted):
+				g.w.saw("transactions left open by their producers", 1)
+			case err != nil:
 				g.w.saw("transactions that did not end as asked", 1)
+				b.failed(g.c.name, fmt.Errorf("transaction: %w", err))
 			}
 			cl.Close()
 		}
@@ -65,32 +88,35 @@ func (g *generation) transaction(stop context.Context, cl *kgo.Client, r *rand.R
 	name := fmt.Sprintf("%s.t%d", g.name, n)
 	txn := b.beginning(name, g.c.name)
 	list := slices.SortedFunc(maps.Keys(g.timelines), byName)
-	var failed atomic.Bool
-	for i := range 1 + r.IntN(txnRecordsMax) {
+	records := 1 + r.IntN(txnRecordsMax)
+	outcomes := make(chan error, records)
+	for i := range records {
 		tp := list[r.IntN(len(list))]
 		value := fmt.Sprintf("%s_%d-%s", name, i, strings.Repeat("x", r.IntN(valueMax)))
 		write := b.writingIn(txn, g.c.name, g.timelines[tp], tp, value)
 		cl.Produce(g.flushed, &kgo.Record{Topic: tp.Topic, Partition: tp.Partition, Value: []byte(value)}, func(r *kgo.Record, err error) {
 			if err == nil {
 				b.acked(g.c.name, write, r.Offset)
-			} else {
-				failed.Store(true)
-				b.failed(g.c.name, fmt.Errorf("in a transaction: %w", err))
 			}
+			outcomes <- err
 		})
 		harm.Pause(stop, sendEvery)
 	}
-	if err := cl.Flush(g.flushed); err != nil {
-		return err // its coordinator aborts it
+	if stop.Err() != nil && g.deserts.Load() && r.IntN(2) == 0 {
+		return errDeserted
 	}
-	commits := r.IntN(4) > 0 && !failed.Load()
+	failure, settled := g.await(outcomes, records)
+	if !settled {
+		return fmt.Errorf("its records have no outcome: %w", cmp.Or(failure, errNoOutcome)) // its coordinator aborts it
+	}
+	commits := r.IntN(4) > 0 && failure == nil
 	if commits {
 		b.committing(txn)
 	}
 	ctx, cancel := context.WithTimeout(g.flushed, 2*txnTimeout)
 	defer cancel()
 	if err := cl.EndTransaction(ctx, kgo.TransactionEndTry(commits)); err != nil {
-		return err
+		return fmt.Errorf("its end: %w", err)
 	}
 	if commits {
 		b.committed(txn)
@@ -99,6 +125,27 @@ func (g *generation) transaction(stop context.Context, cl *kgo.Client, r *rand.R
 		g.w.saw("transactions aborted", 1)
 	}
 	return nil
+}
+
+// await gives the first failure of a transaction's records, and whether all have an
+// outcome: after a failure the client keeps some back until the transaction ends.
+func (g *generation) await(outcomes <-chan error, records int) (failure error, settled bool) {
+	limit := time.NewTimer(txnPatience)
+	defer limit.Stop()
+	for range records {
+		select {
+		case err := <-outcomes:
+			if err != nil && failure == nil {
+				failure = err
+				limit.Reset(time.Second)
+			}
+		case <-limit.C:
+			return failure, false
+		case <-g.flushed.Done():
+			return errors.Join(failure, g.flushed.Err()), false
+		}
+	}
+	return failure, true
 }
 
 func (b *book) beginning(name, cluster string) int {
@@ -127,11 +174,20 @@ func (b *book) committed(txn int) {
 	b.judge.CommittedTxn(txn)
 }
 
-// noTxnOpen waits until a cluster's readers of committed records can get to the end.
+// noTxnOpen waits until a cluster's coordinators have nothing left to end, and its
+// readers of committed records can get to the end. A transaction of which no record
+// has come yet shows in no log, and ends with a marker nevertheless.
 func (w *world) noTxnOpen(c *cluster) {
 	eventually(w.t, healLimit, "no transaction is open on "+c.name, func() error {
 		ctx, cancel := context.WithTimeout(w.t.Context(), callTimeout)
 		defer cancel()
+		undecided, err := c.adm.ListTransactions(ctx, nil, []string{"Ongoing", "PrepareCommit", "PrepareAbort"})
+		if err != nil {
+			return err
+		}
+		for _, t := range undecided.Sorted() {
+			return fmt.Errorf("transaction %q of producer %d is in state %s", t.TxnID, t.ProducerID, t.State)
+		}
 		ends, err := c.adm.ListEndOffsets(ctx, topics()...)
 		if err = errors.Join(err, ends.Error()); err != nil {
 			return err
@@ -153,9 +209,6 @@ func (w *world) noTxnOpen(c *cluster) {
 // observeCommitted has the judge look at what a cluster's readers of committed records
 // are given: all that is there, from a place on below which it was read before, or from the start.
 func (w *world) observeCommitted(c *cluster, final bool) {
-	if w.k == nil {
-		return // nobody writes transactions
-	}
 	for _, tp := range partitions() {
 		from := types.Offset(0)
 		if !final {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -42,6 +43,8 @@ type generation struct {
 	done        sync.WaitGroup
 	flushed     context.Context
 	giveUp      context.CancelFunc
+	// deserts: the writer of transactions may leave its last one open when it is stopped.
+	deserts atomic.Bool
 }
 
 // write starts a generation on the partitions of a cluster that clients may write now.
@@ -78,9 +81,7 @@ func (w *world) write(c *cluster) *generation {
 	for i := range 2 {
 		g.run(w, stop, fmt.Sprintf("%s.%d", g.name, i))
 	}
-	if c == w.k {
-		g.transact(stop)
-	}
+	g.transact(stop)
 	if w.java != nil {
 		w.java.begin(g)
 	}
