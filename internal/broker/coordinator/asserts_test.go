@@ -7,7 +7,7 @@ import (
 )
 
 func TestALoopWritesOnceAtATime(t *testing.T) {
-	m := newMailbox(1)
+	m := newMailbox(nil, 1)
 	m.written(nil)
 	if _, ok := m.outcome(); !ok {
 		t.Fatal("the outcome isn't there")

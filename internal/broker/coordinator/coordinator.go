@@ -3,12 +3,10 @@ package coordinator
 import (
 	"context"
 	"log/slog"
-	"sync"
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/broker/ids"
-	"tidemark/internal/clock"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -51,66 +49,43 @@ type Rules struct {
 // Coordinator is the group coordinator of one node. Its methods may be called
 // from any goroutine.
 type Coordinator struct {
-	o Options
-
-	mu     sync.RWMutex
-	loops  map[int32]*loop
-	closed bool
-	wg     sync.WaitGroup
-
+	o     Options
 	topic *statelog.Topic
+	loops *statelog.Loops[*loop]
 }
 
 var _ api.Groups = (*Coordinator)(nil)
 
 // New makes a coordinator that leads nothing yet.
 func New(o Options) *Coordinator {
-	if o.Config.QueueLength == 0 {
-		o.Config.QueueLength = defaultQueueLength
-	}
-	if o.Config.ReloadAfterFailure == 0 {
-		o.Config.ReloadAfterFailure = defaultReloadAfterFailure
-	}
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
 	if o.Random == nil {
 		o.Random = ids.System
 	}
-	return &Coordinator{o: o, loops: map[int32]*loop{}, topic: offsetsTopic(o)}
+	c := &Coordinator{o: o, topic: offsetsTopic(o)}
+	c.loops = statelog.NewLoops(o.Context, func(partition int32, epoch types.LeaderEpoch) *loop { return newLoop(c, partition, epoch) })
+	return c
 }
 
-// Elected tells that this node leads partition of the offsets topic from now
-// on, in leader epoch epoch: its groups are loaded and served. It returns at
-// once. A repeated call with the same epoch does nothing.
+func (c *Coordinator) logOptions() statelog.LogOptions {
+	return statelog.LogOptions{
+		Topic: OffsetsTopic, Image: c.o.Image, Partitions: c.o.Partitions, NodeID: c.o.NodeID, BufferBytes: c.o.Config.LoadBufferBytes,
+		ReloadAfterFailure: c.o.Config.ReloadAfterFailure, Logger: c.o.Logger, Context: c.o.Context, Unfenced: c.o.Rules.NoFence,
+	}
+}
+
+// Elected is statelog.Loops' for the offsets topic.
 func (c *Coordinator) Elected(partition int32, epoch types.LeaderEpoch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	if old := c.loops[partition]; old != nil {
-		if old.epoch >= epoch {
-			return
-		}
-		probeSuperseded.Reached()
-		old.stop()
-	}
-	l := newLoop(c, partition, epoch)
-	c.loops[partition] = l
-	clock.Go(c.o.Context, &c.wg, l.run)
+	c.loops.Elected(partition, epoch)
 }
 
-// Resigned tells that this node leads partition of the offsets topic no more.
-// It returns at once; what waits there is answered with NOT_COORDINATOR.
-func (c *Coordinator) Resigned(partition int32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l := c.loops[partition]; l != nil && !c.o.Rules.NoFence {
-		delete(c.loops, partition)
-		l.stop()
-	}
-}
+// Resigned is statelog.Loops' for the offsets topic.
+func (c *Coordinator) Resigned(partition int32) { c.loops.Resigned(partition) }
+
+// Close is statelog.Loops'.
+func (c *Coordinator) Close() { c.loops.Close() }
 
 // DeletedTopic is a topic that was deleted.
 type DeletedTopic = group.DeletedTopic
@@ -118,45 +93,14 @@ type DeletedTopic = group.DeletedTopic
 // TopicsDeleted has the committed offsets of deleted topics removed. It waits
 // for room in the queues of the loops, not for the removal.
 func (c *Coordinator) TopicsDeleted(ctx context.Context, topics []DeletedTopic) {
-	for _, l := range c.all() {
+	for _, l := range c.loops.All() {
 		l.post(ctx, group.ForgetTopics{Topics: topics})
 	}
 }
 
 // Drain implements api.Groups.
 func (c *Coordinator) Drain() {
-	for _, l := range c.all() {
-		l.post(l.ctx, group.Unpark{Code: group.NotCoordinator})
+	for _, l := range c.loops.All() {
+		l.post(l.Context, group.Unpark{Code: group.NotCoordinator})
 	}
-}
-
-// Close stops all loops and waits for them. Waiting requests are answered with
-// NOT_COORDINATOR, so that clients look for another coordinator.
-func (c *Coordinator) Close() {
-	c.mu.Lock()
-	c.closed = true
-	for _, l := range c.loops {
-		l.stop()
-	}
-	clear(c.loops)
-	c.mu.Unlock()
-	clock.Join(c.o.Context, &c.wg)
-}
-
-func (c *Coordinator) loop(partition int32) *loop {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.loops[partition]
-}
-
-// all gives the loops in the order of their partitions.
-func (c *Coordinator) all() []*loop {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var all []*loop
-	for _, l := range c.loops {
-		all = append(all, l)
-	}
-	sortLoops(all)
-	return all
 }

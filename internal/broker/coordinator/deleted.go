@@ -27,16 +27,16 @@ func (l *loop) lookForDeleted(ctx context.Context) {
 	clock.Go(ctx, &l.looks, func() {
 		image, err := l.c.o.Fresh(ctx)
 		if err != nil {
-			l.logger.Warn("whether topics of committed offsets were deleted can't be told yet", "err", err)
+			l.Logger.Warn("whether topics of committed offsets were deleted can't be told yet", "err", err)
 		}
 		gone := deletedOf(image, committed)
 		for _, d := range gone {
-			l.logger.Info("offsets of a deleted topic are removed", "deleted", d.Name, "id", d.ID.String())
+			l.Logger.Info("offsets of a deleted topic are removed", "deleted", d.Name, "id", d.ID.String())
 		}
-		_ = l.inbox.put(ctx, task{event: func(_ group.RequestID, l *loop) group.Event {
+		l.inbox.Post(ctx, func(group.RequestID) {
 			l.looking = false
-			return group.ForgetTopics{Topics: gone}
-		}})
+			l.step(group.ForgetTopics{Topics: gone})
+		})
 	})
 }
 

@@ -287,8 +287,8 @@ func (n *fakeNode) lead(t *testing.T, c *Coordinator) {
 	for i, p := range n.parts {
 		c.Elected(i, p.epoch)
 	}
-	for _, l := range c.all() {
-		waitFor(t, l.ready)
+	for _, l := range c.loops.All() {
+		waitFor(t, l.Ready())
 	}
 }
 

@@ -5,25 +5,18 @@ import (
 	"log/slog"
 
 	"tidemark/internal/batch"
-	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/probe"
 )
 
 var (
-	probeLoadNotYet  = probe.New("coordinator: elected before the partition serves")
-	probeSuperseded  = probe.New("coordinator: elected again before it resigned")
 	probeWriteFailed = probe.New("coordinator: a write failed")
 	probeResigned    = probe.New("coordinator: resigned with requests waiting")
-	probeLateLook    = probe.New("coordinator: an answer made by a coordinator that leads no more")
 )
 
 // load replays the partition into the table, as it is served in the loop's own leader epoch.
 func (l *loop) load() error {
 	r := loader{loop: l}
-	done, err := statelog.Load{
-		Image: l.c.o.Image, Partitions: l.c.o.Partitions, Topic: OffsetsTopic, Partition: l.partition, Epoch: l.epoch,
-		NodeID: l.c.o.NodeID, BufferBytes: l.c.o.Config.LoadBufferBytes,
-	}.Read(l.ctx, r.replay)
+	done, err := l.Load(r.replay)
 	if err != nil {
 		return err
 	}
@@ -32,7 +25,7 @@ func (l *loop) load() error {
 	if r.records == 0 {
 		level = slog.LevelDebug // fifty of these are nothing to tell at a first start
 	}
-	l.logger.Log(l.ctx, level, "group coordinator loaded its groups",
+	l.Logger.Log(l.Context, level, "group coordinator loaded its groups",
 		"groups", l.table.Groups(), "records", r.records, "skipped", r.skipped, "from", done.Start, "to", done.End)
 	return nil
 }
@@ -65,7 +58,7 @@ func (r *loader) replay(h *batch.Header, raw []byte) error {
 		if err != nil {
 			r.skipped++
 			if !errors.Is(err, errOtherRecord) {
-				r.loop.logger.Warn("unreadable record in the offsets topic is passed over", "offset", it.Record.Offset, "err", err)
+				r.loop.Logger.Warn("unreadable record in the offsets topic is passed over", "offset", it.Record.Offset, "err", err)
 			}
 			continue
 		}

@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"context"
-	"errors"
 	"sync"
 
 	"tidemark/internal/assert"
@@ -12,47 +10,15 @@ import (
 
 // mailbox holds what a loop is asked to do, and the outcome of its write.
 type mailbox struct {
-	*statelog.Queue[task]
+	*statelog.Inbox[group.RequestID, group.Response]
 
 	mu    sync.Mutex   // guards the following
 	done  []completion // of the write under way, for the loop
 	wrote bool         // done holds an outcome that the loop hasn't taken
 }
 
-// task is what a loop is asked to do: an event that answer may wait for, or a
-// look at the table.
-type task struct {
-	event  func(id group.RequestID, l *loop) group.Event
-	look   func(t *group.Table)
-	answer *answer // nil: nobody waits
-}
-
-// answer is what one request waits for.
-type answer struct {
-	done chan struct{} // closed once response is there
-	// response is group.CodeResponse for a look, and for a request that no table has seen.
-	response group.Response
-}
-
-func newAnswer() *answer { return &answer{done: make(chan struct{})} }
-
-func (a *answer) give(r group.Response) {
-	a.response = r
-	close(a.done)
-}
-
-func newMailbox(most int) *mailbox { return &mailbox{Queue: statelog.NewQueue[task](most)} }
-
-// put queues a task, waiting for room. What was put is answered, whatever becomes of the loop.
-func (m *mailbox) put(ctx context.Context, t task) group.ErrorCode {
-	err := m.Put(ctx, t)
-	switch {
-	case errors.Is(err, statelog.ErrShut):
-		return group.NotCoordinator
-	case err != nil:
-		return group.CoordinatorNotAvailable
-	}
-	return group.None
+func newMailbox(t *statelog.Term, most int) *mailbox {
+	return &mailbox{Inbox: statelog.NewInbox[group.RequestID, group.Response](t, most)}
 }
 
 // written hands the loop the outcome of its write.
@@ -72,13 +38,4 @@ func (m *mailbox) outcome() ([]completion, bool) {
 	done, wrote := m.done, m.wrote
 	m.done, m.wrote = nil, false
 	return done, wrote
-}
-
-// close answers what is queued with NOT_COORDINATOR, and whatever would come.
-func (m *mailbox) close() {
-	for _, t := range m.Shut() {
-		if t.answer != nil {
-			t.answer.give(group.CodeResponse{Code: group.NotCoordinator})
-		}
-	}
 }

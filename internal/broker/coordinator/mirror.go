@@ -47,7 +47,7 @@ func (c *Coordinator) SyncOffsetsWithin(ctx context.Context, groupID string, off
 	if _, err := c.topic.Ensure(ctx); err != nil {
 		return SyncResult{}, err
 	}
-	r, code := submit[group.MirrorOffsetsResponse](ctx, c.home(groupID), true, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.MirrorOffsetsResponse](ctx, c.home(groupID), true, func(id group.RequestID) group.Event {
 		return group.MirrorOffsets{Request: id, Group: groupID, Offsets: c.withLogEnds(offsets, ends)}
 	})
 	switch code = oneOf(code, r.Code); code {
@@ -118,9 +118,13 @@ func (c *Coordinator) ClampOffsets(ctx context.Context, tp types.TopicPartition,
 
 // ClampAll is ClampOffsets for many partitions in one go.
 func (c *Coordinator) ClampAll(ctx context.Context, cuts []Cut) ([]Lowered, error) {
+	return clamp(ctx, c.loops.All(), cuts)
+}
+
+func clamp(ctx context.Context, loops []*loop, cuts []Cut) ([]Lowered, error) {
 	var lowered []Lowered
-	for _, l := range c.all() {
-		r, code := submit[group.ClampResponse](ctx, l, true, func(id group.RequestID, _ *loop) group.Event {
+	for _, l := range loops {
+		r, code := submit[group.ClampResponse](ctx, l, true, func(id group.RequestID) group.Event {
 			return group.Clamp{Request: id, Cuts: cuts}
 		})
 		lowered = append(lowered, r.Lowered...)

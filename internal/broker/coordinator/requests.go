@@ -4,84 +4,49 @@ import (
 	"context"
 	"encoding/hex"
 
-	"tidemark/internal/clock"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 )
 
 // submit has the loop take an event and waits for the answer. With patient it
 // waits for a loop that is loading; else that is an answer by itself.
-func submit[R group.Response](ctx context.Context, l *loop, patient bool, event func(id group.RequestID, l *loop) group.Event) (R, group.ErrorCode) {
+func submit[R group.Response](ctx context.Context, l *loop, patient bool, event func(id group.RequestID) group.Event) (R, group.ErrorCode) {
 	var none R
-	a := newAnswer()
-	if code := l.ask(ctx, patient, task{event: event, answer: a}); code != group.None {
+	r, code := l.ask(ctx, patient, func(id group.RequestID) { l.step(event(id)) })
+	if code != group.None {
 		return none, code
 	}
-	if typed, ok := a.response.(R); ok {
+	if typed, ok := r.(R); ok {
 		return typed, group.None
 	}
-	return none, a.response.(group.CodeResponse).Code
+	return none, r.(group.CodeResponse).Code
 }
 
-// ask has the loop take a task and waits for its answer. A code other than None says that there is none.
-func (l *loop) ask(ctx context.Context, patient bool, t task) group.ErrorCode {
-	if code := l.admit(ctx, patient); code != group.None {
-		return code
+// ask has the loop do a task and waits for its answer; no loop is an answer too.
+func (l *loop) ask(ctx context.Context, patient bool, do statelog.Task[group.RequestID]) (group.Response, group.ErrorCode) {
+	if l == nil {
+		return nil, group.NotCoordinator
 	}
-	if code := l.inbox.put(ctx, t); code != group.None {
-		return code
-	}
-	if _, err := clock.Wait(ctx, clock.Forever, t.answer.done); err != nil {
-		return group.CoordinatorNotAvailable
-	}
-	if !l.leads() {
-		probeLateLook.Reached()
-		return group.NotCoordinator // another one may have answered more than this one knows
-	}
-	return group.None
-}
-
-// admit checks that a loop is there and has its groups.
-func (l *loop) admit(ctx context.Context, patient bool) group.ErrorCode {
-	if l != nil && !l.isReady() {
-		if !patient {
-			return group.CoordinatorLoadInProgress
-		}
-		if _, err := clock.Wait(ctx, clock.Forever, l.ready); err != nil {
-			return group.CoordinatorLoadInProgress
-		}
-	}
-	if l == nil || !l.leads() {
-		return group.NotCoordinator
-	}
-	return group.None
-}
-
-// leads reports whether this node serves the partition right now: a node that is
-// cut off from the metadata hears of no other leader, and its lease must tell it
-// that there may be one (R10). What it knows was true at that moment only if it
-// is asked after the answer was made.
-func (l *loop) leads() bool {
-	topic, ok := l.c.o.Image().TopicByName(OffsetsTopic)
-	if !ok {
-		return false
-	}
-	_, err := l.c.o.Partitions.Get(topic.Record.ID, l.partition)
-	return err == nil || l.c.o.Rules.NoFence
+	r, code := l.inbox.Ask(ctx, patient, do)
+	return r, group.ErrorCode(code)
 }
 
 // look runs f on the loop's table and waits for it.
 func (l *loop) look(ctx context.Context, f func(t *group.Table)) group.ErrorCode {
-	a := newAnswer()
-	if code := l.ask(ctx, false, task{look: f, answer: a}); code != group.None {
+	r, code := l.ask(ctx, false, func(id group.RequestID) {
+		f(l.table)
+		l.inbox.Answer(id, group.CodeResponse{Code: group.None})
+	})
+	if code != group.None {
 		return code
 	}
-	return a.response.(group.CodeResponse).Code
+	return r.(group.CodeResponse).Code
 }
 
 // post has the loop take an event that nobody waits for.
 func (l *loop) post(ctx context.Context, ev group.Event) {
-	_ = l.inbox.put(ctx, task{event: func(group.RequestID, *loop) group.Event { return ev }}) // a loop that has ended forgets all it knew
+	l.inbox.Post(ctx, func(group.RequestID) { l.step(ev) })
 }
 
 // Join implements api.Groups.
@@ -90,7 +55,7 @@ func (c *Coordinator) Join(ctx context.Context, ev group.Join) group.JoinRespons
 		return group.JoinResponse{Code: group.InvalidGroupID, MemberID: ev.MemberID, Generation: -1}
 	}
 	ev.FreshMemberID = c.freshMemberID(ev)
-	r, code := submit[group.JoinResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.JoinResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -118,7 +83,7 @@ func (c *Coordinator) Sync(ctx context.Context, ev group.Sync) group.SyncRespons
 	if ev.Group == "" {
 		return group.SyncResponse{Code: group.InvalidGroupID}
 	}
-	r, code := submit[group.SyncResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.SyncResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -133,7 +98,7 @@ func (c *Coordinator) Heartbeat(ctx context.Context, ev group.Heartbeat) group.E
 	if ev.Group == "" {
 		return group.InvalidGroupID
 	}
-	r, code := submit[group.CodeResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.CodeResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -155,7 +120,7 @@ func (c *Coordinator) Leave(ctx context.Context, ev group.Leave) group.LeaveResp
 	if ev.Group == "" {
 		return group.LeaveResponse{Code: group.InvalidGroupID}
 	}
-	r, code := submit[group.LeaveResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.LeaveResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -167,7 +132,7 @@ func (c *Coordinator) Commit(ctx context.Context, ev group.Commit) group.CommitR
 	if ev.Group == "" {
 		return group.CommitResponse{Code: group.InvalidGroupID}
 	}
-	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -179,7 +144,7 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, ev group.DeleteOffsets)
 	if ev.Group == "" {
 		return group.CommitResponse{Code: group.InvalidGroupID}
 	}
-	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -191,7 +156,7 @@ func (c *Coordinator) DeleteGroup(ctx context.Context, groupID string) group.Err
 	if groupID == "" {
 		return group.InvalidGroupID
 	}
-	r, code := submit[group.CodeResponse](ctx, c.home(groupID), false, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.CodeResponse](ctx, c.home(groupID), false, func(id group.RequestID) group.Event {
 		return group.DeleteGroup{Request: id, Group: groupID}
 	})
 	return oneOf(code, r.Code)
@@ -230,7 +195,7 @@ func (c *Coordinator) Describe(ctx context.Context, groupID string) (group.Descr
 // List implements api.Groups.
 func (c *Coordinator) List(ctx context.Context, states, groupTypes []string) ([]group.Listing, group.ErrorCode) {
 	var all []group.Listing
-	for _, l := range c.all() {
+	for _, l := range c.loops.All() {
 		some, code := lookUp(ctx, l, func(t *group.Table) []group.Listing { return t.List(states, groupTypes) })
 		if code == group.NotCoordinator {
 			continue // resigned meanwhile: another node lists these

@@ -34,5 +34,5 @@ func (c *Coordinator) home(groupID string) *loop {
 	if !ok {
 		return nil
 	}
-	return c.loop(p)
+	return c.loops.Of(p)
 }

@@ -26,7 +26,7 @@ func (c *Coordinator) CommitTxn(ctx context.Context, ev group.TxnCommit) group.C
 	if ev.Group == "" {
 		return group.CommitResponse{Code: group.InvalidGroupID}
 	}
-	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -35,7 +35,7 @@ func (c *Coordinator) CommitTxn(ctx context.Context, ev group.TxnCommit) group.C
 
 // EndTxn implements api.Groups. It waits for a loop that is loading.
 func (c *Coordinator) EndTxn(ctx context.Context, partition int32, m api.TxnMarker) wire.ErrCode {
-	r, code := submit[group.CodeResponse](ctx, c.loop(partition), true, func(id group.RequestID, _ *loop) group.Event {
+	r, code := submit[group.CodeResponse](ctx, c.loops.Of(partition), true, func(id group.RequestID) group.Event {
 		return group.EndTxn{Request: id, ProducerID: m.ProducerID, ProducerEpoch: m.Epoch, CoordinatorEpoch: m.CoordinatorEpoch, Commit: m.Commit, Bumped: m.Bumped}
 	})
 	return wire.ErrCode(oneOf(code, r.Code))

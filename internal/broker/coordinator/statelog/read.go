@@ -1,14 +1,12 @@
 package statelog
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/clock"
-	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/probe"
 	"tidemark/internal/wire"
@@ -21,42 +19,30 @@ var probeLoadWaits = probe.New("coordinator: a load waits for the high watermark
 
 const defaultBufferBytes = 5 << 20
 
-// Load says what is to be read: a partition as it is served in one leader epoch. One
-// that was led before, followed and is led again may still show its log as it was.
-type Load struct {
-	Image      func() *meta.Image
-	Partitions api.Partitions
-	Topic      string
-	Partition  int32
-	Epoch      types.LeaderEpoch
-	NodeID     types.BrokerID
-	// BufferBytes is how much is read at a time; 0 means 5 MiB.
-	BufferBytes int
-}
-
 // Loaded is a partition that was read from Start to End, exclusive.
 type Loaded struct {
 	Log        api.Partition
 	Start, End types.Offset
 }
 
-// Read gives f every batch from the partition's start to where its log ends now. It
-// waits for the high watermark to get there: records beyond it may still go. raw is
-// f's during the call. ErrNotYet: try again.
-func (l Load) Read(ctx context.Context, f func(h *batch.Header, raw []byte) error) (Loaded, error) {
-	topic, ok := l.Image().TopicByName(l.Topic)
+// Load gives f every batch from the partition's start to where its log ends now, as it
+// is served in the term's epoch: one that was led before, followed and is led again may
+// still show its log as it was. It waits for the high watermark to get to that end:
+// records beyond it may still go. raw is f's during the call. ErrNotYet: try again.
+func (t *Term) Load(f func(h *batch.Header, raw []byte) error) (Loaded, error) {
+	topic, ok := t.o.Image().TopicByName(t.o.Topic)
 	if !ok {
-		return Loaded{}, fmt.Errorf("%w: no topic %s", ErrNotYet, l.Topic)
+		return Loaded{}, fmt.Errorf("%w: no topic %s", ErrNotYet, t.o.Topic)
 	}
-	p, err := l.Partitions.Get(topic.Record.ID, l.Partition)
+	p, err := t.o.Partitions.Get(topic.Record.ID, t.Partition)
 	if err != nil {
 		return Loaded{}, fmt.Errorf("%w: %w", ErrNotYet, err)
 	}
-	end, err := p.ListOffset(api.OffsetQuery{Timestamp: api.TimestampLatest, CurrentLeaderEpoch: l.Epoch, Replica: l.NodeID})
+	end, err := p.ListOffset(api.OffsetQuery{Timestamp: api.TimestampLatest, CurrentLeaderEpoch: t.Epoch, Replica: t.o.NodeID})
 	if err != nil {
 		return Loaded{}, fmt.Errorf("%w: %w", ErrNotYet, err)
 	}
-	start, err := p.ListOffset(api.OffsetQuery{Timestamp: api.TimestampEarliest, CurrentLeaderEpoch: l.Epoch, Replica: types.NoBroker})
+	start, err := p.ListOffset(api.OffsetQuery{Timestamp: api.TimestampEarliest, CurrentLeaderEpoch: t.Epoch, Replica: types.NoBroker})
 	if err != nil {
 		return Loaded{}, fmt.Errorf("%w: %w", ErrNotYet, err)
 	}
@@ -68,7 +54,7 @@ func (l Load) Read(ctx context.Context, f func(h *batch.Header, raw []byte) erro
 		}
 	})
 	defer cancel()
-	r := reader{Load: l, log: p, from: start.Offset, f: f}
+	r := reader{Term: t, log: p, from: start.Offset, f: f}
 	for r.from < end.Offset {
 		before := r.from
 		if err := r.read(); err != nil {
@@ -78,7 +64,7 @@ func (l Load) Read(ctx context.Context, f func(h *batch.Header, raw []byte) erro
 			continue
 		}
 		probeLoadWaits.Reached()
-		if _, err := clock.Wait(ctx, clock.Forever, moved); err != nil {
+		if _, err := clock.Wait(t.Context, clock.Forever, moved); err != nil {
 			return Loaded{}, err
 		}
 	}
@@ -86,7 +72,7 @@ func (l Load) Read(ctx context.Context, f func(h *batch.Header, raw []byte) erro
 }
 
 type reader struct {
-	Load
+	*Term
 	log    api.Partition
 	from   types.Offset
 	f      func(h *batch.Header, raw []byte) error
@@ -96,7 +82,7 @@ type reader struct {
 
 // read takes what one fetch brings.
 func (r *reader) read() error {
-	size := r.BufferBytes
+	size := r.o.BufferBytes
 	if size <= 0 {
 		size = defaultBufferBytes
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"strconv"
-	"sync"
 	"time"
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
-	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/transaction"
@@ -19,11 +17,6 @@ import (
 
 // StateTopic is where transactional ids are kept.
 const StateTopic = "__transaction_state"
-
-const (
-	defaultQueueLength        = 1024
-	defaultReloadAfterFailure = time.Second
-)
 
 // Config is what the coordinator needs of the broker's configuration.
 type Config struct {
@@ -96,27 +89,18 @@ type Coordinator struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	couriers
-
-	mu     sync.RWMutex // guards the following
-	loops  map[int32]*loop
-	closed bool
-	wg     sync.WaitGroup
+	loops *statelog.Loops[*loop]
 }
 
 var _ api.Transactions = (*Coordinator)(nil)
 
 // New makes a coordinator that leads nothing yet.
 func New(o Options) *Coordinator {
-	if o.Config.QueueLength == 0 {
-		o.Config.QueueLength = defaultQueueLength
-	}
-	if o.Config.ReloadAfterFailure == 0 {
-		o.Config.ReloadAfterFailure = defaultReloadAfterFailure
-	}
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
-	c := &Coordinator{o: o, loops: map[int32]*loop{}}
+	c := &Coordinator{o: o}
+	c.loops = statelog.NewLoops(o.Context, func(partition int32, epoch types.LeaderEpoch) *loop { return newLoop(c, partition, epoch) })
 	c.ctx, c.cancel = context.WithCancel(o.Context)
 	c.couriers = newCouriers(c)
 	c.topic = statelog.NewTopic(statelog.TopicOptions{
@@ -134,56 +118,26 @@ func topicConfigs(o Options) map[string]*string {
 		"min.insync.replicas": &minISR, "unclean.leader.election.enable": &unclean}
 }
 
-// Elected tells that this node leads partition of the state topic from now on, in
-// leader epoch epoch: its ids are loaded and served. It returns at once. A repeated
-// call with the same epoch does nothing.
+func (c *Coordinator) logOptions() statelog.LogOptions {
+	return statelog.LogOptions{
+		Topic: StateTopic, Image: c.o.Image, Partitions: c.o.Partitions, NodeID: c.o.NodeID, BufferBytes: c.o.Config.LoadBufferBytes,
+		ReloadAfterFailure: c.o.Config.ReloadAfterFailure, Logger: c.o.Logger, Context: c.o.Context,
+	}
+}
+
+// Elected is statelog.Loops' for the state topic.
 func (c *Coordinator) Elected(partition int32, epoch types.LeaderEpoch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	if old := c.loops[partition]; old != nil {
-		if old.epoch >= epoch {
-			return
-		}
-		old.stop()
-	}
-	l := newLoop(c, partition, epoch)
-	c.loops[partition] = l
-	clock.Go(c.o.Context, &c.wg, l.run)
+	c.loops.Elected(partition, epoch)
 }
 
-// Resigned tells that this node leads partition of the state topic no more. It
-// returns at once; what waits there is answered with NOT_COORDINATOR.
-func (c *Coordinator) Resigned(partition int32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l := c.loops[partition]; l != nil {
-		delete(c.loops, partition)
-		l.stop()
-	}
-}
+// Resigned is statelog.Loops' for the state topic.
+func (c *Coordinator) Resigned(partition int32) { c.loops.Resigned(partition) }
 
-// Close stops all loops and couriers and waits for them. Waiting requests are
-// answered with NOT_COORDINATOR, so that clients look for another coordinator.
+// Close is statelog.Loops', and ends the couriers.
 func (c *Coordinator) Close() {
-	c.mu.Lock()
-	c.closed = true
-	for _, l := range c.loops {
-		l.stop()
-	}
-	clear(c.loops)
-	c.mu.Unlock()
 	c.cancel()
-	clock.Join(c.o.Context, &c.wg)
+	c.loops.Close()
 	c.couriers.join()
-}
-
-func (c *Coordinator) loop(partition int32) *loop {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.loops[partition]
 }
 
 // home gives the loop that a transactional id belongs to, if this node has it.
@@ -192,5 +146,5 @@ func (c *Coordinator) home(id string) *loop {
 	if !ok {
 		return nil
 	}
-	return c.loop(p)
+	return c.loops.Of(p)
 }

@@ -31,6 +31,8 @@ type errand struct {
 type couriers struct {
 	c    *Coordinator
 	work *sync.WaitGroup
+	// written has a loop know that a partition has its marker.
+	written func(l *loop, ev transaction.MarkerWritten)
 
 	mu      *sync.Mutex // guards the following
 	waiting map[types.BrokerID][]errand
@@ -38,7 +40,7 @@ type couriers struct {
 }
 
 func newCouriers(c *Coordinator) couriers {
-	return couriers{c: c, work: &sync.WaitGroup{}, mu: &sync.Mutex{}, waiting: map[types.BrokerID][]errand{}, running: map[types.BrokerID]bool{}}
+	return couriers{c: c, work: &sync.WaitGroup{}, written: (*loop).postWritten, mu: &sync.Mutex{}, waiting: map[types.BrokerID][]errand{}, running: map[types.BrokerID]bool{}}
 }
 
 func (k *couriers) join() { clock.Join(k.c.o.Context, k.work) }
@@ -55,7 +57,7 @@ func (k *couriers) send(from *loop, m transaction.Markers) {
 // assign gives each errand to the courier of its partition's leader.
 func (k *couriers) assign(errands []errand) {
 	for _, e := range errands {
-		if e.from.ctx.Err() != nil {
+		if e.from.Context.Err() != nil {
 			continue // another coordinator sends it
 		}
 		leader, _ := k.c.leaderOf(e.tp)
@@ -163,7 +165,7 @@ func (k *couriers) wait(errands []errand) []errand {
 const deliverAtOnce = 64
 
 func (e errand) marker() Marker {
-	return Marker{ProducerID: e.m.ProducerID, Epoch: e.m.Epoch, Commit: e.m.Commit, CoordinatorEpoch: int32(e.from.epoch), Bumped: e.m.Bumped, Partitions: []types.TopicPartition{e.tp}}
+	return Marker{ProducerID: e.m.ProducerID, Epoch: e.m.Epoch, Commit: e.m.Commit, CoordinatorEpoch: int32(e.from.Epoch), Bumped: e.m.Bumped, Partitions: []types.TopicPartition{e.tp}}
 }
 
 // ask brings errands to another broker, those of one decision together.
@@ -198,6 +200,9 @@ func (k *couriers) ask(ctx context.Context, broker types.BrokerID, errands []err
 // tell has the loop know that a partition has its marker. Only couriers call it: a
 // loop that told itself could wait for room in its own queue.
 func (k *couriers) tell(e errand) {
-	ev := transaction.MarkerWritten{ID: e.m.ID, ProducerID: e.m.ProducerID, Epoch: e.m.Epoch, Partition: e.tp}
-	_ = e.from.inbox.Put(e.from.ctx, task{event: func(transaction.RequestID) transaction.Event { return ev }}) // a loop that has ended forgets all it knew
+	k.written(e.from, transaction.MarkerWritten{ID: e.m.ID, ProducerID: e.m.ProducerID, Epoch: e.m.Epoch, Partition: e.tp})
+}
+
+func (l *loop) postWritten(ev transaction.MarkerWritten) {
+	l.inbox.Post(l.Context, func(transaction.RequestID) { l.step(ev) })
 }

@@ -96,15 +96,20 @@ func deliver(t *testing.T, w *town, partitions ...types.TopicPartition) (told fu
 		},
 	})
 	t.Cleanup(c.Close)
-	l := newLoop(c, 0, 7)
-	t.Cleanup(l.stop)
-	c.send(l, transaction.Markers{ID: "id", ProducerID: 5, Epoch: 2, Commit: true, Partitions: partitions})
+	var mu sync.Mutex
 	var all []types.TopicPartition
+	c.written = func(_ *loop, ev transaction.MarkerWritten) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, ev.Partition)
+	}
+	l := newLoop(c, 0, 7)
+	t.Cleanup(l.Stop)
+	c.send(l, transaction.Markers{ID: "id", ProducerID: 5, Epoch: 2, Commit: true, Partitions: partitions})
 	return func() []types.TopicPartition {
-		for _, x := range l.inbox.Take(100) {
-			all = append(all, x.event(0).(transaction.MarkerWritten).Partition)
-		}
-		return all
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
 	}
 }
 

@@ -2,53 +2,27 @@ package transactions
 
 import (
 	"context"
-	"errors"
 
 	"tidemark/internal/broker/coordinator/statelog"
-	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
 
-// ask has the loop take a task and waits for its answer.
-func (l *loop) ask(ctx context.Context, t task) (transaction.Response, transaction.ErrorCode) {
-	switch {
-	case l == nil || !l.leads():
+// ask has the loop do a task and waits for its answer; no loop is an answer too.
+func (l *loop) ask(ctx context.Context, do statelog.Task[transaction.RequestID]) (transaction.Response, transaction.ErrorCode) {
+	if l == nil {
 		return nil, transaction.NotCoordinator
-	case !l.isReady():
-		return nil, transaction.CoordinatorLoadInProgress
 	}
-	if err := l.inbox.Put(ctx, t); errors.Is(err, statelog.ErrShut) {
-		return nil, transaction.NotCoordinator
-	} else if err != nil {
-		return nil, transaction.CoordinatorNotAvailable
-	}
-	if _, err := clock.Wait(ctx, clock.Forever, t.answer.done); err != nil {
-		return nil, transaction.CoordinatorNotAvailable
-	}
-	if !l.leads() {
-		return nil, transaction.NotCoordinator // another one may have answered more than this one knows (R10)
-	}
-	return t.answer.response, transaction.None
-}
-
-// leads reports whether this node serves the partition right now: see the group
-// coordinator's.
-func (l *loop) leads() bool {
-	topic, ok := l.c.o.Image().TopicByName(StateTopic)
-	if !ok {
-		return false
-	}
-	_, err := l.c.o.Partitions.Get(topic.Record.ID, l.partition)
-	return err == nil
+	r, code := l.inbox.Ask(ctx, false, do)
+	return r, transaction.ErrorCode(code)
 }
 
 // submit has the loop take an event and waits for its answer.
 func submit[R transaction.Response](ctx context.Context, l *loop, event func(id transaction.RequestID) transaction.Event) (R, transaction.ErrorCode) {
 	var none R
-	r, code := l.ask(ctx, task{event: event, answer: &answer{done: make(chan struct{})}})
+	r, code := l.ask(ctx, func(id transaction.RequestID) { l.step(event(id)) })
 	if code != transaction.None {
 		return none, code
 	}
@@ -60,8 +34,14 @@ func submit[R transaction.Response](ctx context.Context, l *loop, event func(id 
 
 // look runs f on the loop's table and waits for it.
 func (l *loop) look(ctx context.Context, f func(now types.Millis, t *transaction.Table)) transaction.ErrorCode {
-	_, code := l.ask(ctx, task{look: f, answer: &answer{done: make(chan struct{})}})
-	return code
+	r, code := l.ask(ctx, func(id transaction.RequestID) {
+		f(l.now(), l.table)
+		l.inbox.Answer(id, transaction.CodeResponse{Code: transaction.None})
+	})
+	if code != transaction.None {
+		return code
+	}
+	return r.(transaction.CodeResponse).Code
 }
 
 // FindCoordinator implements api.Transactions. While older programs may be in the cluster,
@@ -147,14 +127,8 @@ func (c *Coordinator) Describe(ctx context.Context, id string) (transaction.Meta
 
 // List implements api.Transactions. While a partition loads, that is the answer for all.
 func (c *Coordinator) List(ctx context.Context, f transaction.Filter) ([]transaction.Listing, transaction.ErrorCode) {
-	c.mu.RLock()
-	var loops []*loop
-	for _, l := range c.loops {
-		loops = append(loops, l)
-	}
-	c.mu.RUnlock()
 	var all []transaction.Listing
-	for _, l := range loops {
+	for _, l := range c.loops.All() {
 		var some []transaction.Listing
 		switch code := l.look(ctx, func(now types.Millis, t *transaction.Table) { some = t.List(now, f) }); code {
 		case transaction.None:
