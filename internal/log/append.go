@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -216,6 +217,9 @@ func (l *Log) writeRuns(raw []byte, history *epoch.History, out Appended) (Appen
 	headers := all
 	defer func() { l.headers = all[:0] }()
 	for len(headers) > 0 {
+		if err := l.usable(); err != nil {
+			return out, err // the run before it owes something
+		}
 		n, bytes := l.runLength(headers)
 		l.headers = headers[:n]
 		var h *epoch.History
@@ -289,11 +293,24 @@ func (l *Log) write(raw []byte, history *epoch.History) error {
 		}
 	}
 	if aborted := l.publish(s, raw, history); aborted > 0 {
-		if err := l.appendAborted(s, aborted); err != nil {
-			return l.fail("write aborted index", err)
-		}
+		return l.indexAborted(s, aborted)
 	}
 	return nil
+}
+
+// indexAborted notes a segment's newest n aborted transactions in its .txnindex.
+// Their markers are in the log already: where there is no room, the index is owed.
+func (l *Log) indexAborted(s *segment, n int) error {
+	err := l.owe(func() error {
+		if err := l.appendAborted(s, n); err != nil {
+			return l.refuse("write aborted index", err)
+		}
+		return nil
+	})
+	if errors.Is(err, ErrNoSpace) {
+		return nil
+	}
+	return err
 }
 
 // unwrite takes the bytes beyond the segment's size back after a failed append.

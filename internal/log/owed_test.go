@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"tidemark/internal/batch"
 	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
 	"tidemark/internal/vfs/faultfs"
@@ -88,4 +89,61 @@ func TestCutOnAFullDisk(t *testing.T) {
 	if err := closed(l); err == nil {
 		t.Error("a log that owes its checkpoints closes cleanly")
 	}
+}
+
+// TestAbortOnAFullDisk: a marker that found room, and its entry in the aborted index none, is in the
+// log. Until the entry is written nothing more is appended or flushed; readers know of it at once,
+// and so does the log that is opened after a crash.
+func TestAbortOnAFullDisk(t *testing.T) {
+	aborted := func(at types.Offset) []byte {
+		raw := spec{base: at, epoch: 1, ts: 1, pid: 7, seq: int32(at / 2), txn: true}.build(t)
+		return append(raw, stamped(batch.NewMarker(batch.Abort, 7, 0, 0, 5), at+1, 1)...)
+	}
+	f := func(name string, segmentBytes int, batches []byte, batchesIn int, entries int) {
+		t.Run(name, func(t *testing.T) {
+			mem := memFS(t)
+			ffs := faultfs.New(mem)
+			o := options(ffs)
+			o.Config.SegmentBytes = segmentBytes
+			l, _ := mustOpen(t, o)
+			rule := ffs.Inject(faultfs.Rule{Kinds: faultfs.Mutating, Pattern: "*.txnindex", Err: syscall.ENOSPC})
+			a, err := l.AppendAsFollower(batches, 1)
+			if a.Batches != batchesIn || err != nil && !errors.Is(err, ErrNoSpace) {
+				t.Fatalf("%d batches are in, want %d: %v", a.Batches, batchesIn, err)
+			}
+			if n := len(l.AbortedTxns(0, 100)); n != batchesIn/2 || l.View().Offline != nil {
+				t.Fatalf("readers are told of %d aborted transactions, want %d; offline %v", n, batchesIn/2, l.View().Offline)
+			}
+			next := types.Offset(batchesIn)
+			if _, err := l.AppendAsFollower(aborted(next), 1); !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrOffline) {
+				t.Errorf("an append before the entry is written: %v", err)
+			}
+			if err := l.Flush(); !errors.Is(err, ErrNoSpace) {
+				t.Errorf("a flush before the entry is written: %v", err)
+			}
+			again := options(mem.CrashClone(vfs.CrashConfig{Seed: 1, KeepBlock: 1, KeepEntry: 1}))
+			again.Config.SegmentBytes = segmentBytes
+			crashed, _, err := Open(again)
+			if err != nil {
+				t.Fatalf("after a crash: %v", err)
+			}
+			if got, want := len(crashed.AbortedTxns(0, 100)), int(crashed.View().LogEnd)/2; got != want {
+				t.Errorf("after a crash %d aborted transactions are known, of %d in the log", got, want)
+			}
+			crashed.CloseUnclean()
+			rule.Remove()
+			if a, err := l.AppendAsFollower(aborted(next), 1); err != nil || a.Batches != 2 {
+				t.Fatal(a, err)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			l, _ = mustOpen(t, o)
+			if n := len(l.AbortedTxns(0, 100)); n != entries {
+				t.Errorf("%d aborted transactions after all, want %d", n, entries)
+			}
+		})
+	}
+	f("one segment", 1000, aborted(0), 2, 2)
+	f("a roll behind the first", 150, append(aborted(0), aborted(2)...), 2, 2)
 }
