@@ -85,7 +85,7 @@ type Broker struct {
 	partitions sync.Map // meta.PartitionID → *Partition
 	// fetchers fetch for partitions that follow other brokers, over the listener interBroker.
 	fetchers    *follow.Fetchers
-	peerClient  *source.Client // of the listener between brokers; nil in the simulator
+	peerClient  *source.Client // of the listener between brokers; nil in the simulator, but for transactions
 	interBroker string
 	// ownLogIn is this node's at other brokers; nil where the listener between them wants none, or it has none.
 	ownLogIn *source.SASLConfig

@@ -23,7 +23,7 @@ func (b *Broker) newTransactions() *transactions.Coordinator {
 		},
 	}
 	if v := b.opts.virtual; v != nil {
-		o.Context = v.context(context.Background())
+		o.Context, o.Rules = v.context(context.Background()), v.Rules.Txns
 	}
 	return transactions.New(o)
 }

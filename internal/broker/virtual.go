@@ -10,6 +10,7 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/broker/follow"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
@@ -38,6 +39,9 @@ type VirtualOptions struct {
 	Turns func(f func())
 	// Peers are the connections to other brokers.
 	Peers follow.Client
+	// Frames has another broker answer a frame of this one: what transactions need of
+	// others goes that way. Nil: none does.
+	Frames func(broker types.BrokerID) source.Exchange
 	// Random is the coordinator's (coordinator.Options), and topics' ids come from it;
 	// IDs is whatever else the node names comes from.
 	Random, IDs func(b []byte)
@@ -64,9 +68,12 @@ type VirtualRules struct {
 	DeleteAtOnce bool
 	// TrustOldMetadata (R19): a node starts on metadata older than what its folders have followed.
 	TrustOldMetadata bool
-	Groups           coordinator.Rules
-	Sessions         api.SessionRules
-	Mirrors          MirrorRules
+	// NoTxnGuards (KIP-890): the first batch of a transaction is taken whatever its coordinator was asked before.
+	NoTxnGuards bool
+	Groups      coordinator.Rules
+	Txns        transactions.Rules
+	Sessions    api.SessionRules
+	Mirrors     MirrorRules
 }
 
 func (o *VirtualOptions) context(ctx context.Context) context.Context {
@@ -248,6 +255,9 @@ func (b *Broker) followVirtually() error {
 		Limits: source.FetchLimits{MaxWait: virtualFetchWait, MinBytes: 1, MaxBytes: b.cfg.Replica.FetchResponseMaxBytes},
 	})
 	b.env.fetching, b.env.changeISR = b.fetchers, newISRWriter(b).change
+	if v.Frames != nil {
+		b.peerClient = source.NewClientOver(v.Frames)
+	}
 	return nil
 }
 

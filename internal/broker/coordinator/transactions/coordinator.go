@@ -79,6 +79,17 @@ type Options struct {
 	Now func() types.Millis
 	// Context may carry a clock; nil: the background's. Close ends the loops, not it.
 	Context context.Context
+	// Rules are switched off by the simulator alone.
+	Rules Rules
+}
+
+// Rules are rules that the simulator switches off, to see that its checks find it.
+type Rules struct {
+	Table transaction.Rules
+	// NoFence: who led a partition goes on coordinating its transactions (R10).
+	NoFence bool
+	// AckUnreplicated: a decision is taken for durable once it is in the leader's log (R14).
+	AckUnreplicated bool
 }
 
 // Coordinator is the transaction coordinator of one node. Its methods may be
@@ -121,7 +132,7 @@ func topicConfigs(o Options) map[string]*string {
 func (c *Coordinator) logOptions() statelog.LogOptions {
 	return statelog.LogOptions{
 		Topic: StateTopic, Image: c.o.Image, Partitions: c.o.Partitions, NodeID: c.o.NodeID, BufferBytes: c.o.Config.LoadBufferBytes,
-		ReloadAfterFailure: c.o.Config.ReloadAfterFailure, Logger: c.o.Logger, Context: c.o.Context,
+		ReloadAfterFailure: c.o.Config.ReloadAfterFailure, Logger: c.o.Logger, Context: c.o.Context, Unfenced: c.o.Rules.NoFence,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"tidemark/internal/core/mirror"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
 )
@@ -33,7 +34,9 @@ func sortListings(all []transaction.Listing) {
 
 // leaderOf gives who leads a partition now. gone says that there is nothing to
 // write a marker into: the topic was deleted, or the partition belongs to another
-// cluster now, whose own coordinator ends what is open there.
+// cluster now, whose own coordinator ends what is open there. While the start of a
+// mirror can be taken back the partition may be written again, with the
+// transaction open in it: its marker waits for what becomes of the start.
 func (c *Coordinator) leaderOf(tp types.TopicPartition) (leader types.BrokerID, gone bool) {
 	image := c.o.Image()
 	t, ok := image.TopicByName(tp.Topic)
@@ -46,7 +49,7 @@ func (c *Coordinator) leaderOf(tp types.TopicPartition) (leader types.BrokerID, 
 	case rec == nil:
 		return types.NoBroker, false
 	case rec.IsMirror():
-		return types.NoBroker, true
+		return types.NoBroker, !mirror.MayGoBack(rec)
 	}
 	return rec.Leader, false
 }

@@ -45,6 +45,7 @@ func (l *loop) Run() {
 func (l *loop) live() error {
 	l.effects.Reset()
 	l.table = transaction.NewTable(l.c.o.Config.Table)
+	l.table.Rules = l.c.o.Rules.Table
 	l.clock = statelog.NewSteady(l.Context, l.c.o.Now)
 	err := statelog.Guarded(l.loadAndServe)
 	l.end(err)
@@ -177,7 +178,7 @@ func (l *loop) write(appends []transaction.Append) error {
 			size += len(key) + len(value)
 			n++
 		}
-		code, err := outcome(statelog.Write(l.Context, l.log, records, statelog.WriteOptions{Epoch: l.Epoch, Acks: -1, Timeout: l.c.o.Config.WriteTimeout}))
+		code, err := outcome(statelog.Write(l.Context, l.log, records, statelog.WriteOptions{Epoch: l.Epoch, Acks: l.acks(), Timeout: l.c.o.Config.WriteTimeout}))
 		if err != nil {
 			return err
 		}
@@ -187,4 +188,12 @@ func (l *loop) write(appends []transaction.Append) error {
 		appends = appends[n:]
 	}
 	return nil
+}
+
+// acks has a record be durable before anything follows from it (R14).
+func (l *loop) acks() int16 {
+	if l.c.o.Rules.AckUnreplicated {
+		return 1
+	}
+	return -1
 }
