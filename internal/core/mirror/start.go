@@ -122,6 +122,12 @@ func Abandonable(rec *meta.PartitionRecord) error {
 	return nil
 }
 
+// MayGoBack reports whether the start of a mirror can still be taken back, by GoBack
+// or Abandon: the partition would be written again, with the records that it had.
+func MayGoBack(rec *meta.PartitionRecord) bool {
+	return rec.IsMirror() && (rec.Mirror.State == meta.MirrorStarting || Abandonable(rec) == nil)
+}
+
 // Abandoned is the reason of a partition whose start was taken back.
 const Abandoned = "abandoned"
 
