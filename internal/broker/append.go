@@ -68,16 +68,25 @@ func (s *serving) mayAppend(tp types.TopicPartition, req api.AppendRequest) erro
 		return s.err
 	case s.mirror != "":
 		return api.ErrReadOnly(tp.Topic, s.mirror)
+	case s.fenced && req.Origin == api.OriginCoordinator:
+		// A marker, which stopsAtFence judges in the log's own turn.
 	case s.fenced:
-		return wire.Errorf(wire.ErrPolicyViolation, "Partition %s is closed to writes: a switchover to another cluster is under way.", tp)
+		return errFenced(tp)
 	case s.readOnly:
 		return wire.Errorf(wire.ErrPolicyViolation, "Partition %s is read-only.", tp)
+	}
+	switch {
 	case req.Acks < -1 || req.Acks > 1:
 		return wire.Errorf(wire.ErrInvalidRequiredAcks, "acks must be -1, 0 or 1, not %d", req.Acks)
 	case req.Acks == -1 && !s.minISR:
 		return wire.Errorf(wire.ErrNotEnoughReplicas, "Partition %s has fewer in-sync replicas than min.insync.replicas.", tp)
 	}
 	return s.fence(req.LeaderEpoch)
+}
+
+// errFenced refuses what a switchover's fence keeps out.
+func errFenced(tp types.TopicPartition) error {
+	return wire.Errorf(wire.ErrPolicyViolation, "Partition %s is closed to writes: a switchover to another cluster is under way.", tp)
 }
 
 // fence checks the leader epoch that a request believes in (KIP-320).
@@ -119,6 +128,9 @@ func (p *Partition) runAppend(op *appendOp) {
 		}
 	}
 	if op.err = p.mayJoin(op); op.err != nil {
+		return
+	}
+	if s.fenced && p.stopsAtFence(op) {
 		return
 	}
 	a := log.LeaderAppend{RefuseGaps: true}

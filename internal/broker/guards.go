@@ -76,6 +76,9 @@ func (p *Partition) Guard(ctx context.Context, id types.ProducerID, epoch int16)
 	if s.log.InTransaction(id, epoch) {
 		return 0, true, nil
 	}
+	if s.fenced {
+		return 0, false, errFenced(p.tp) // no transaction takes the partition in for it
+	}
 	err = p.Do(ctx, func(*Owned) error {
 		if open = p.log.InTransaction(id, epoch); !open {
 			number = p.guards.begin(id, epoch, p.env.ticks())
@@ -96,7 +99,7 @@ func (p *Partition) Producers(context.Context) ([]txn.Producer, error) {
 
 // mayJoin judges a batch of a transaction before it is appended; it runs on the shard.
 func (p *Partition) mayJoin(op *appendOp) error {
-	if op.req.Origin != api.OriginClient {
+	if op.req.Origin != api.OriginClient || p.env.rules.NoTxnGuards {
 		return nil
 	}
 	h, err := batch.ParseHeader(op.raw)

@@ -213,6 +213,14 @@ func (l *Log) InTransaction(id types.ProducerID, epoch int16) bool {
 	return l.producers.InTransaction(id, epoch)
 }
 
+// HasOpenTransaction (R) reports whether the producer has a transaction open, in
+// whatever epoch of its.
+func (l *Log) HasOpenTransaction(id types.ProducerID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.producers.HasOpen(id)
+}
+
 // OpenTransactions (R) lists the open transactions by first offset.
 func (l *Log) OpenTransactions() []txn.Txn {
 	l.mu.Lock()

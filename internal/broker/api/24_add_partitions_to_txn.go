@@ -12,7 +12,8 @@ import (
 //
 // Behaviour
 //   - All partitions are added or none: if one is unknown, the others are
-//     OPERATION_NOT_ATTEMPTED.
+//     OPERATION_NOT_ATTEMPTED; so they are if a switchover has closed one, which is
+//     POLICY_VIOLATION.
 //   - Older clients (before v2) are told INVALID_PRODUCER_EPOCH where newer ones are
 //     told PRODUCER_FENCED.
 //
@@ -31,7 +32,7 @@ func (c *Call) addPartitionsToTxn(in *kmsg.AddPartitionsToTxnRequest) (kmsg.Resp
 			add.Partitions = append(add.Partitions, types.TopicPartition{Topic: t.Topic, Partition: n})
 		}
 	}
-	code, unknown := c.addAll(add)
+	code, refused := c.addAll(add)
 	if code == wire.ErrProducerFenced && in.Version < 2 {
 		code = wire.ErrInvalidProducerEpoch
 	}
@@ -39,34 +40,40 @@ func (c *Call) addPartitionsToTxn(in *kmsg.AddPartitionsToTxnRequest) (kmsg.Resp
 		to := kmsg.NewAddPartitionsToTxnResponseTopic()
 		to.Topic = t.Topic
 		for _, n := range t.Partitions {
-			to.Partitions = append(to.Partitions, kmsg.AddPartitionsToTxnResponseTopicPartition{Partition: n, ErrorCode: unknown.or(code, t.Topic, n)})
+			to.Partitions = append(to.Partitions, kmsg.AddPartitionsToTxnResponseTopicPartition{Partition: n, ErrorCode: refused.or(code, t.Topic, n)})
 		}
 		out.Topics = append(out.Topics, to)
 	}
 	return out, nil
 }
 
-// unknownPartitions are those that no topic has.
-type unknownPartitions map[types.TopicPartition]bool
+// refusedPartitions are those that can't be added, with why.
+type refusedPartitions map[types.TopicPartition]wire.ErrCode
 
 // or gives the code of one partition, where the others have this one.
-func (u unknownPartitions) or(code wire.ErrCode, topic string, n int32) int16 {
-	if u[types.TopicPartition{Topic: topic, Partition: n}] {
-		code = wire.ErrUnknownTopicOrPartition
+func (r refusedPartitions) or(code wire.ErrCode, topic string, n int32) int16 {
+	if own, refused := r[types.TopicPartition{Topic: topic, Partition: n}]; refused {
+		code = own
 	}
 	return int16(code)
 }
 
-// addAll adds all partitions, or looks whether they are there, unless some are unknown.
-func (c *Call) addAll(add transaction.Add) (wire.ErrCode, unknownPartitions) {
-	unknown := unknownPartitions{}
+// addAll adds all partitions, or looks whether they are there, unless no topic has
+// some, or a switchover has closed some.
+func (c *Call) addAll(add transaction.Add) (wire.ErrCode, refusedPartitions) {
+	refused := refusedPartitions{}
 	for _, tp := range add.Partitions {
-		if t, ok := c.Image.TopicByName(tp.Topic); !ok || tp.Partition < 0 || tp.Partition >= t.Record.Partitions {
-			unknown[tp] = true
+		t, ok := c.Image.TopicByName(tp.Topic)
+		if !ok || tp.Partition < 0 || tp.Partition >= t.Record.Partitions {
+			refused[tp] = wire.ErrUnknownTopicOrPartition
+			continue
+		}
+		if rec, _ := c.Image.Partition(t.Record.ID, tp.Partition); rec != nil && rec.Fence != nil && !add.VerifyOnly {
+			refused[tp] = wire.ErrPolicyViolation
 		}
 	}
-	if len(unknown) > 0 {
-		return wire.ErrOperationNotAttempted, unknown
+	if len(refused) > 0 {
+		return wire.ErrOperationNotAttempted, refused
 	}
 	add.Partitions = cloneNames(add.Partitions)
 	return wire.ErrCode(c.Transactions.Add(c.Ctx, add)), nil
@@ -81,14 +88,14 @@ func (c *Call) addPartitionsToTxns(in *kmsg.AddPartitionsToTxnRequest) kmsg.Resp
 				add.Partitions = append(add.Partitions, types.TopicPartition{Topic: topic.Topic, Partition: n})
 			}
 		}
-		code, unknown := c.addAll(add)
+		code, refused := c.addAll(add)
 		to := kmsg.NewAddPartitionsToTxnResponseTransaction()
 		to.TransactionalID = t.TransactionalID
 		for _, topic := range t.Topics {
 			answer := kmsg.NewAddPartitionsToTxnResponseTransactionTopic()
 			answer.Topic = topic.Topic
 			for _, n := range topic.Partitions {
-				answer.Partitions = append(answer.Partitions, kmsg.AddPartitionsToTxnResponseTransactionTopicPartition{Partition: n, ErrorCode: unknown.or(code, topic.Topic, n)})
+				answer.Partitions = append(answer.Partitions, kmsg.AddPartitionsToTxnResponseTransactionTopicPartition{Partition: n, ErrorCode: refused.or(code, topic.Topic, n)})
 			}
 			to.Topics = append(to.Topics, answer)
 		}

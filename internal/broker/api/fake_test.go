@@ -86,6 +86,7 @@ type topicOptions struct {
 	partitions int32
 	internal   bool
 	mirror     string         // name of the mirror that it belongs to
+	fenced     bool           // closed for a switchover
 	leader     types.BrokerID // 0: broker 1
 	epoch      types.LeaderEpoch
 	noLog      bool // no partitions here
@@ -116,6 +117,9 @@ func (w *world) topic(name string, o topicOptions) types.TopicID {
 			Timelines: timeline.List{{ID: "t", FirstEpoch: 0, FirstOffset: 0}}}
 		if o.leader == types.NoBroker {
 			rec.LeaderBrokerEpoch, rec.ISR = types.NoBrokerEpoch, []meta.ISRMember{{ID: 2, BrokerEpoch: 1}}
+		}
+		if o.fenced {
+			rec.Writable, rec.Fence = false, &meta.Fence{ClusterID: "another", StartID: "s"}
 		}
 		if o.mirror != "" {
 			rec.Mirror = &meta.MirrorState{Name: o.mirror, State: meta.MirrorMirroring, StartID: "s"}

@@ -104,6 +104,14 @@ func TestAddPartitionsToTxn(t *testing.T) {
 		t.Error("the coordinator was asked about partitions of which one doesn't exist")
 	}
 
+	w.topic("closed", topicOptions{fenced: true})
+	closed := in.Topics
+	in.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{0}}, {Topic: "closed", Partitions: []int32{0}}}
+	f(3, transaction.None, wire.ErrOperationNotAttempted, wire.ErrPolicyViolation)
+	if in.Topics = closed; len(txns.asked) != asked {
+		t.Error("the coordinator was asked about a partition that a switchover has closed")
+	}
+
 	in.Transactions = []kmsg.AddPartitionsToTxnRequestTransaction{{TransactionalID: "id", ProducerID: 5, ProducerEpoch: 2, VerifyOnly: true,
 		Topics: []kmsg.AddPartitionsToTxnRequestTransactionTopic{{Topic: "t", Partitions: []int32{1}}}}}
 	g := func(version int16, said transaction.ErrorCode, want wire.ErrCode) {
@@ -117,7 +125,10 @@ func TestAddPartitionsToTxn(t *testing.T) {
 	g(4, transaction.TransactionAbortable, wire.ErrTransactionAbortable)
 	g(5, transaction.TransactionAbortable, wire.ErrTransactionAbortable)
 	g(5, transaction.None, wire.None)
+	in.Transactions[0].Topics[0].Topic, in.Transactions[0].Topics[0].Partitions = "closed", []int32{0}
+	g(5, transaction.None, wire.None) // what it has written there may be asked about
 	in.Transactions[0].VerifyOnly = false
+	g(5, transaction.None, wire.ErrPolicyViolation)
 	for _, tp := range []types.TopicPartition{{Topic: "none"}, {Topic: "t", Partition: 3}} {
 		in.Transactions[0].Topics[0] = kmsg.AddPartitionsToTxnRequestTransactionTopic{Topic: tp.Topic, Partitions: []int32{tp.Partition}}
 		g(5, transaction.None, wire.ErrUnknownTopicOrPartition)

@@ -70,6 +70,10 @@ type Fence struct {
 // IsMirror reports whether only a mirror may write the partition.
 func (r *PartitionRecord) IsMirror() bool { return !r.Writable && r.Mirror != nil && r.Fence == nil }
 
+// IsOwn reports whether the partition's history is this cluster's: clients write it,
+// or a switchover has closed it to them, and transactions that were decided end in it (docs/adr/0028).
+func (r *PartitionRecord) IsOwn() bool { return r.Writable || r.Fence != nil }
+
 // PartitionVersion is the version of PartitionRecord that this program writes and reads.
 const PartitionVersion = 1
 

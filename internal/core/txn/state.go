@@ -210,6 +210,12 @@ func (s *State) InTransaction(id types.ProducerID, epoch int16) bool {
 	return known && p.txnOpen && p.epoch == epoch
 }
 
+// HasOpen reports whether the producer has a transaction open, in whatever epoch of its.
+func (s *State) HasOpen(id types.ProducerID) bool {
+	p, known := s.producers[id]
+	return known && p.txnOpen
+}
+
 // CheckBegin refuses the first batch of a producer that begins above sequence 0,
 // where nobody can have been forgotten: a batch before it was refused or lost, and
 // is on its way again. Taken, it would have that one refused for ever (KAFKA-15591,
