@@ -543,7 +543,8 @@ func TestMetadataThatWentBackServesNothing(t *testing.T) {
 }
 
 func TestCompactionRunsByTheClock(t *testing.T) {
-	b := newWorld(t, "log.cleaner.backoff.ms=10").open()
+	w := newWorld(t, "log.cleaner.backoff.ms=10")
+	b := w.open()
 	createTopic(t, b, "c", 1, "cleanup.policy", "compact", "segment.bytes", "300", "min.cleanable.dirty.ratio", "0")
 	p := mustPartition(t, b, "c", 0)
 	for i := range 30 {
@@ -565,6 +566,11 @@ func TestCompactionRunsByTheClock(t *testing.T) {
 	}
 	if r, err := read(p, 0); err != nil || r.Bytes == 0 {
 		t.Errorf("read after compaction: %+v, %v", r, err)
+	}
+	// The next process knows how far compaction came (ADR 27).
+	closeNode(t, b)
+	if cleaned := mustPartition(t, w.open(), "c", 0).log.Cleaned(); cleaned == 0 || cleaned > 30 {
+		t.Errorf("compacted up to %d after a restart", cleaned)
 	}
 }
 

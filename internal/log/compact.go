@@ -257,8 +257,12 @@ func (l *Log) FinishCompaction(c *Compaction, runErr error) (CompactionResult, e
 		return c.counters, ErrCompactionOvertaken
 	}
 	// What is compacted must be covered by a recovery point on disk: recovery
-	// takes gaps above it for lost data.
+	// takes gaps above it for lost data. And the disk must say how far compaction has
+	// come before anything goes: a cut below asks for it (ADR 27). A crash in between
+	// leaves a few records that a later compaction could have dropped.
+	before := l.reachesCleaned(c.upTo)
 	if err := l.writeCheckpoints(); err != nil {
+		l.reachesCleaned(before)
 		c.discard()
 		return c.counters, err
 	}
@@ -288,6 +292,14 @@ func (l *Log) Cleaned() types.Offset {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cleaned
+}
+
+// reachesCleaned moves the mark of compaction and gives the one before.
+func (l *Log) reachesCleaned(to types.Offset) (before types.Offset) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, l.cleaned = l.cleaned, to
+	return before
 }
 
 // swap puts the cleaned segments in the place of the old ones; first is the
@@ -353,7 +365,6 @@ func (l *Log) replaceSegments(c *Compaction, first int) {
 		fresh = append(fresh, g.cleaned)
 	}
 	l.segs = slices.Concat(l.segs[:first], fresh, l.segs[first+n:])
-	l.cleaned = c.upTo
 }
 
 // renameFiles renames a segment's files from one extra suffix to another. The

@@ -484,6 +484,9 @@ func TestCompactedGapsAreVouchedFor(t *testing.T) {
 	if got := latest(visible(t, after)); !maps.Equal(got, want) || after.View().LogEnd != l.View().LogEnd {
 		t.Fatalf("latest %v, want %v; log end %d of %d, recovery point was %d", got, want, after.View().LogEnd, l.View().LogEnd, dir.Get(testPartition).RecoveryPoint)
 	}
+	if after.Cleaned() != l.Cleaned() || l.Cleaned() == 0 {
+		t.Fatalf("compacted up to %d, and the disk says %d: a cut below wouldn't be seen as one (ADR 27)", l.Cleaned(), after.Cleaned())
+	}
 }
 
 // TestCutBelowCompaction: what a log takes in place of what a cut removed counts as not

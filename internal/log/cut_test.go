@@ -215,7 +215,7 @@ func openWithCheckpoints(t testing.TB, fsys vfs.FS, keeper Keeper) (*Log, *DirCh
 	m := dir.Get(testPartition)
 	o := options(fsys)
 	o.Keeper, o.Checkpoints = keeper, dir
-	o.RecoveryPoint, o.HighWatermark, o.LogStart = m.RecoveryPoint, m.HighWatermark, m.LogStart
+	o.RecoveryPoint, o.HighWatermark, o.LogStart, o.Cleaned = m.RecoveryPoint, m.HighWatermark, m.LogStart, m.Cleaned
 	l, _, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
