@@ -25,7 +25,8 @@ type cluster struct {
 	lanes    []*lane
 	readers  []*reader
 	members  []*member
-	clients  *process // of readers that use the wire; nil where none does
+	clients  *process  // of readers that use the wire; nil where none does
+	txns     *txnWorld // nil: there are no transactions
 	check    *judge
 	site     // where there are several clusters; the zero value where it is the only one
 
@@ -91,6 +92,7 @@ func newCluster(seed uint64, o *ClusterOptions, m *Mutation, s *story) *cluster 
 	c.advanceStore()
 	c.orderTopic()
 	c.orderGroups()
+	c.orderTxns()
 	return c
 }
 
@@ -115,6 +117,10 @@ func (c *cluster) end() {
 		c.clients.current = nil
 		c.clients.kill()
 	}
+	if c.txns != nil {
+		c.txns.p.current = nil
+		c.txns.p.kill()
+	}
 }
 
 func (c *cluster) machine(id types.BrokerID) *machine {
@@ -126,12 +132,18 @@ func (c *cluster) machine(id types.BrokerID) *machine {
 
 func (c *cluster) anyMachine(d dice) *machine { return c.machines[d.IntN(len(c.machines))] }
 
-// advanceStore moves the store's clock, by which leases end.
+// advanceStore moves the store's clock now and then, so that leases end of which nobody asks.
 func (c *cluster) advanceStore() {
-	c.store.Advance(c.k.now - c.lastAdvance)
-	c.lastAdvance = c.k.now
+	c.storeNow()
 	c.storeChanged()
 	c.k.after(250*time.Millisecond, "store clock", c.advanceStore)
+}
+
+// storeNow moves the store's clock, by which leases end, to the present moment: a lease that is
+// granted or kept alive lives for all of its time from then on, as its holder counts.
+func (c *cluster) storeNow() {
+	c.store.Advance(c.k.now - c.lastAdvance)
+	c.lastAdvance = c.k.now
 }
 
 // storeChanged looks at what was written, and has the watches see it.
@@ -259,6 +271,9 @@ func (c *cluster) heal() {
 		}
 	}
 	c.raiseVaults()
+	if c.txns != nil {
+		c.txns.heal()
+	}
 	if c.wantTopic.IsZero() {
 		c.orderTopic()
 	}
@@ -334,7 +349,10 @@ func (c *cluster) unfinished() string {
 			return why
 		}
 	}
-	return c.groupsUnfinished(image)
+	if why := c.groupsUnfinished(image); why != "" {
+		return why
+	}
+	return c.txnsUnfinished(image)
 }
 
 // behind says what one partition lacks.

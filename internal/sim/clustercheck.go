@@ -32,6 +32,7 @@ type judge struct {
 	named     bool
 	// hasOffsets: the topic __consumer_offsets is there.
 	hasOffsets bool
+	hasTxns    bool                // as well __transaction_state
 	vaults     map[string][][]byte // entries of vaults, by machine and id
 	groups     map[string]*groupLedger
 }
@@ -122,7 +123,7 @@ func (j *judge) ledger(id meta.PartitionID) *ledger {
 	if l == nil {
 		l = &ledger{
 			id: id, written: map[place]*writtenBatch{}, servers: map[types.LeaderEpoch]server{}, writers: map[types.LeaderEpoch]server{},
-			committed: map[types.Offset]*writtenBatch{}, unclean: -1, uncleanIn: -1, compacted: j.c.o.Compacted || id.Topic == j.c.offsetsTopic,
+			committed: map[types.Offset]*writtenBatch{}, unclean: -1, uncleanIn: -1, compacted: j.c.o.Compacted || id.Topic == j.c.offsetsTopic || j.c.txns != nil && id.Topic == j.c.txns.topic,
 		}
 		j.ledgers[id] = l
 	}
@@ -284,6 +285,9 @@ func (j *judge) copied(m *machine, h *held, l *ledger, b shadowBatch) {
 		l.written[at] = w
 		l.order = append(l.order, w)
 		j.wrote(m, h, l, w)
+		if j.c.txns != nil {
+			j.c.txns.judge.wrote(w)
+		}
 	} else if l.compacted {
 		if o, ok := foreignRecord(b.raw, w.raw); ok {
 			j.fail("LogMatching", "%s %s: batch %s holds a record at %d that was not written there in that epoch", m.name, h.part.Name(), b, o)
@@ -409,6 +413,9 @@ func (j *judge) exposed(m *machine, h *held, v log.View) {
 			}
 		}
 	}
+	if j.c.txns != nil {
+		j.c.txns.judge.readable(l)
+	}
 	j.isrHolds(l, fmt.Sprintf("the high watermark of %s is %d", m.name, v.HighWatermark))
 }
 
@@ -461,8 +468,7 @@ func (j *judge) leased(m *machine, what string) {
 	if !ok || seen == nil || seen.epoch != epoch {
 		return // another registration of this machine is in force, or none was ever
 	}
-	const grace = 300 * time.Millisecond // the store's clock ticks
-	if seen.ended >= 0 && j.c.k.now > seen.ended+grace {
+	if seen.ended >= 0 && j.c.k.now > seen.ended {
 		j.fail("LeaseFence", "%s %s; its registration %d ended at %v", m.name, what, epoch, seen.ended)
 	}
 }
@@ -649,6 +655,9 @@ func (j *judge) final() {
 		}
 	}
 	j.equal()
+	if j.c.txns != nil {
+		j.c.txns.judge.final()
+	}
 }
 
 // equal demands equal logs of all replicas (Convergence).
@@ -679,6 +688,7 @@ func (j *judge) equal() {
 func (j *judge) twice(m *machine, h *held) {
 	type key struct {
 		producer types.ProducerID
+		epoch    int16
 		sequence int32
 	}
 	seen := map[key]shadowBatch{}
@@ -687,7 +697,7 @@ func (j *judge) twice(m *machine, h *held) {
 		if err != nil || hd.ProducerID < 0 || hd.IsControl() {
 			continue
 		}
-		k := key{hd.ProducerID, hd.BaseSequence}
+		k := key{hd.ProducerID, hd.ProducerEpoch, hd.BaseSequence}
 		if other, dup := seen[k]; dup {
 			j.fail("NoDuplicate", "%s %s: producer %d's sequence %d is in %s and in %s", m.name, h.part.Name(), k.producer, k.sequence, other, b)
 			return
