@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
@@ -17,69 +15,11 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
-	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/mem"
+	"tidemark/internal/metastore/storetest"
 	"tidemark/internal/vfs"
 	"tidemark/internal/wire"
 )
-
-// severed is a store that a test can cut a node off from: calls fail, the watch falls silent.
-type severed struct {
-	metastore.Store
-	cut atomic.Bool
-}
-
-func (s *severed) Get(ctx context.Context, key string) (metastore.KV, metastore.Revision, error) {
-	if s.cut.Load() {
-		return metastore.KV{}, 0, metastore.ErrUnavailable
-	}
-	return s.Store.Get(ctx, key)
-}
-
-func (s *severed) Range(ctx context.Context, prefix string) ([]metastore.KV, metastore.Revision, error) {
-	if s.cut.Load() {
-		return nil, 0, metastore.ErrUnavailable
-	}
-	return s.Store.Range(ctx, prefix)
-}
-
-func (s *severed) Txn(ctx context.Context, txn metastore.Txn) (metastore.TxnResult, error) {
-	if s.cut.Load() {
-		return metastore.TxnResult{}, metastore.ErrUnavailable
-	}
-	return s.Store.Txn(ctx, txn)
-}
-
-func (s *severed) KeepAlive(ctx context.Context, id metastore.LeaseID) (time.Duration, error) {
-	if s.cut.Load() {
-		return 0, metastore.ErrUnavailable
-	}
-	return s.Store.KeepAlive(ctx, id)
-}
-
-func (s *severed) Revoke(ctx context.Context, id metastore.LeaseID) error {
-	if s.cut.Load() {
-		return metastore.ErrUnavailable
-	}
-	return s.Store.Revoke(ctx, id)
-}
-
-func (s *severed) Watch(ctx context.Context, prefix string, after metastore.Revision) metastore.Watcher {
-	return &severedWatch{Watcher: s.Store.Watch(ctx, prefix, after), s: s}
-}
-
-type severedWatch struct {
-	metastore.Watcher
-	s *severed
-}
-
-func (w *severedWatch) Next(ctx context.Context) (metastore.Events, error) {
-	events, err := w.Watcher.Next(ctx)
-	if err == nil && w.s.cut.Load() {
-		return metastore.Events{}, metastore.ErrUnavailable
-	}
-	return events, err
-}
 
 // fleet is several nodes on one store in memory, whose clock the test moves.
 type fleet struct {
@@ -92,7 +32,7 @@ type fleet struct {
 type fleetNode struct {
 	*Broker
 	fs    *vfs.Mem
-	store *severed
+	store *storetest.Severed
 }
 
 func newFleet(t *testing.T, n int, settings ...string) *fleet {
@@ -124,7 +64,7 @@ func (f *fleet) start(id types.BrokerID, settings ...string) *fleetNode {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	n := &fleetNode{fs: fs, store: &severed{Store: f.store}}
+	n := &fleetNode{fs: fs, store: &storetest.Severed{Store: f.store}}
 	if n.Broker, err = Open(testContext(f.t), cfg, Options{FS: fs, Store: n.store}); err != nil {
 		f.t.Fatal(err)
 	}
@@ -150,7 +90,7 @@ func (f *fleet) meet(n int) {
 // kill cuts a node off from the metadata and ends its lease, as its death would in time.
 func (f *fleet) kill(id types.BrokerID) {
 	n := f.nodes[id]
-	n.store.cut.Store(true)
+	n.store.Cut(true)
 	f.store.ExpireLease(n.lease.id())
 }
 
@@ -171,7 +111,7 @@ func (f *fleet) create(name string, assignment map[int32][]types.BrokerID, confi
 // any gives a node that isn't cut off.
 func (f *fleet) any() *fleetNode {
 	for id := types.BrokerID(1); ; id++ {
-		if n, ok := f.nodes[id]; ok && !n.store.cut.Load() {
+		if n, ok := f.nodes[id]; ok && !n.store.IsCut() {
 			return n
 		}
 	}
@@ -236,7 +176,7 @@ func TestFailureOfABroker(t *testing.T) {
 	_, err := f.nodes[1].get(p.TopicID(), 0)
 	wantCode(t, "the lost broker", err, wire.ErrNotLeaderOrFollower)
 	// It comes back: a new registration that leads nothing.
-	f.nodes[1].store.cut.Store(false)
+	f.nodes[1].store.Cut(false)
 	eventually(t, "broker 1 is registered again", func() bool { _, ok := f.nodes[2].Image().Broker(1); return ok })
 }
 

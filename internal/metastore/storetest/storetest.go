@@ -5,6 +5,8 @@
 //
 // It never skips: what a store can't do by hand (end a lease, compact) its
 // Subject must do some other way.
+//
+// Severed is for tests of those who use a store: it takes it away from them.
 package storetest
 
 import (

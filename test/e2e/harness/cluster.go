@@ -16,6 +16,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore/mem"
+	"tidemark/internal/metastore/storetest"
 )
 
 // Cluster is several nodes in this process on one metadata store in memory.
@@ -25,7 +26,7 @@ type Cluster struct {
 	// Nodes are by node id, from 1; a stopped node stays in the list.
 	Nodes map[types.BrokerID]*Broker
 	// Stores are what each node sees of Store.
-	Stores map[types.BrokerID]*Severed
+	Stores map[types.BrokerID]*storetest.Severed
 	Gates  *Gates
 
 	opts []Option
@@ -39,7 +40,7 @@ type Cluster struct {
 func StartCluster(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	c := &Cluster{
-		Store: mem.New(), Nodes: make(map[types.BrokerID]*Broker), Stores: make(map[types.BrokerID]*Severed),
+		Store: mem.New(), Nodes: make(map[types.BrokerID]*Broker), Stores: make(map[types.BrokerID]*storetest.Severed),
 		opts: opts, own: make(map[types.BrokerID][]Option), addresses: make(map[string]types.BrokerID),
 	}
 	c.Gates = newGates(c.nodeAt)
@@ -71,7 +72,7 @@ func (c *Cluster) nodeAt(address string) types.BrokerID {
 
 func (c *Cluster) start(t testing.TB, id types.BrokerID, dir string) {
 	t.Helper()
-	c.Stores[id] = &Severed{Store: c.Store}
+	c.Stores[id] = &storetest.Severed{Store: c.Store}
 	o := options{}
 	for _, f := range append(slices.Concat(c.opts, c.own[id]), WithSetting("node.id", fmt.Sprint(id))) {
 		f(&o)

@@ -1,4 +1,4 @@
-package harness
+package storetest
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // Severed is a store that a test can cut one node off from: calls fail, the
-// watch falls silent. It can also keep transactions back.
+// watch falls silent. It can also keep transactions back. Used by tests of nodes.
 type Severed struct {
 	metastore.Store
 	cut atomic.Bool
@@ -23,6 +23,9 @@ type Severed struct {
 
 // Cut cuts the node off, or heals that.
 func (s *Severed) Cut(cut bool) { s.cut.Store(cut) }
+
+// IsCut reports whether the node is cut off.
+func (s *Severed) IsCut() bool { return s.cut.Load() }
 
 // Keep keeps back the transactions that match until let is called; kept says how many wait.
 func (s *Severed) Keep(match func(metastore.Txn) bool) (kept func() int, let func()) {
