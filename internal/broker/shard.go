@@ -139,20 +139,8 @@ func (s *shard) wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (
 	if clock.Of(ctx) != nil {
 		return clock.Wait(ctx, d, ch)
 	}
-	var timer <-chan time.Time
-	if d != clock.Forever {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		timer = t.C
-	}
-	select {
-	case <-ch:
-		return true, nil
-	case <-timer:
-		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-s.done:
+	if n, err := clock.WaitAny(ctx, d, ch, s.done); err != nil || n <= 0 {
+		return n == 0, err
 	}
 	select {
 	case <-ch:

@@ -9,6 +9,7 @@ package clock
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -72,20 +73,8 @@ func Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (bool, error
 	if c := Of(ctx); c != nil {
 		return c.Wait(ctx, d, ch)
 	}
-	var timer <-chan time.Time
-	if d != Forever {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		timer = t.C
-	}
-	select {
-	case <-ch:
-		return true, nil
-	case <-timer:
-		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
+	n, err := waitReally(ctx, d, [anyMost]<-chan struct{}{ch})
+	return n == 0, err
 }
 
 // anyMost is how many channels WaitAny takes.
@@ -95,12 +84,17 @@ const anyMost = 4
 // (its number), d has passed (-1), or the context ends (its error).
 func WaitAny(ctx context.Context, d time.Duration, chs ...<-chan struct{}) (int, error) {
 	if c := Of(ctx); c != nil {
-		return c.WaitAny(ctx, d, chs...)
+		return c.WaitAny(ctx, d, slices.Clone(chs)...) // a copy: what is passed on must live on the heap
 	}
 	var ch [anyMost]<-chan struct{}
 	if copy(ch[:], chs) < len(chs) {
 		panic("clock: too many channels to wait for")
 	}
+	return waitReally(ctx, d, ch)
+}
+
+// waitReally is WaitAny in real time; a nil channel is never ready.
+func waitReally(ctx context.Context, d time.Duration, ch [anyMost]<-chan struct{}) (int, error) {
 	var timer <-chan time.Time
 	if d != Forever {
 		t := time.NewTimer(d)
