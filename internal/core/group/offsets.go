@@ -38,28 +38,41 @@ type offsetWrite struct {
 }
 
 func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
-	fail := func(code ErrorCode) { out.reply(ev.Request, CommitResponse{Code: code}) }
-	if ev.Group == "" {
-		fail(InvalidGroupID)
-		return
-	}
-	if code := t.validateCommit(now, ev); code != None {
-		fail(code)
-		return
-	}
-	codes, writes := t.judgeOffsets(now, ev.Offsets)
+	codes, writes := t.admit(now, ev.Request, ev.Group, ev.Offsets, func() ErrorCode { return t.validateCommit(now, ev) }, out)
 	if len(writes) == 0 {
-		out.reply(ev.Request, CommitResponse{Partitions: codes})
 		return
 	}
 	t.writeOffsets(t.open(ev.Group), writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
-		for i := range codes {
-			if codes[i] == None {
-				codes[i] = offsetWriteFailed(code)
-			}
-		}
-		out.reply(ev.Request, CommitResponse{Partitions: codes})
+		out.replyWritten(ev.Request, codes, code)
 	})
+}
+
+// admit judges a commit: a code for each offset, and the writes of those that are taken.
+// A commit without any is answered already.
+func (t *Table) admit(now types.Millis, id RequestID, group string, offsets []CommitOffset, validate func() ErrorCode, out *Effects) ([]ErrorCode, []offsetWrite) {
+	code := InvalidGroupID
+	if group != "" {
+		code = validate()
+	}
+	if code != None {
+		out.reply(id, CommitResponse{Code: code})
+		return nil, nil
+	}
+	codes, writes := t.judgeOffsets(now, offsets)
+	if len(writes) == 0 {
+		out.reply(id, CommitResponse{Partitions: codes})
+	}
+	return codes, writes
+}
+
+// replyWritten answers a commit whose write has ended with code; codes are its offsets'.
+func (e *Effects) replyWritten(id RequestID, codes []ErrorCode, code ErrorCode) {
+	for i := range codes {
+		if codes[i] == None {
+			codes[i] = offsetWriteFailed(code)
+		}
+	}
+	e.reply(id, CommitResponse{Partitions: codes})
 }
 
 // judgeOffsets gives a code for each offset, and the writes of those that are taken.

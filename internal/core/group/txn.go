@@ -54,18 +54,8 @@ type pendingOffset struct {
 }
 
 func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
-	fail := func(code ErrorCode) { out.reply(ev.Request, CommitResponse{Code: code}) }
-	if ev.Group == "" {
-		fail(InvalidGroupID)
-		return
-	}
-	if code := t.validateTxnCommit(now, ev); code != None {
-		fail(code)
-		return
-	}
-	codes, writes := t.judgeOffsets(now, ev.Offsets)
+	codes, writes := t.admit(now, ev.Request, ev.Group, ev.Offsets, func() ErrorCode { return t.validateTxnCommit(now, ev) }, out)
 	if len(writes) == 0 {
-		out.reply(ev.Request, CommitResponse{Partitions: codes})
 		return
 	}
 	g := t.open(ev.Group)
@@ -86,12 +76,7 @@ func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
 				g.drop(ev.ProducerID, p)
 			}
 		}
-		for i := range codes {
-			if codes[i] == None {
-				codes[i] = offsetWriteFailed(code)
-			}
-		}
-		out.reply(ev.Request, CommitResponse{Partitions: codes})
+		out.replyWritten(ev.Request, codes, code)
 	})
 }
 
