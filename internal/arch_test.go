@@ -25,7 +25,7 @@ var edges = map[string][]string{
 	"internal/broker/controller/...":  {"internal/metastore", "internal/core/...", "internal/assert", "internal/clock", "internal/probe"},
 	"internal/broker/follow/...":      {"internal/clock", "internal/source", "internal/batch", "internal/core/...", "internal/assert", "internal/probe"},
 	"internal/broker/ids":             {"internal/core/types"},
-	"internal/broker/mirror/...":      {"internal/clock", "internal/broker/ids", "internal/source", "internal/broker/coordinator", "internal/log", "internal/batch", "internal/vault", "internal/metastore", "internal/core/...", "internal/config", "internal/telemetry", "internal/broker/api", "internal/wire", "internal/vfs", "internal/assert"},
+	"internal/broker/mirror/...":      {"internal/clock", "internal/broker/ids", "internal/source", "internal/broker/coordinator/...", "internal/log", "internal/batch", "internal/vault", "internal/metastore", "internal/core/...", "internal/config", "internal/telemetry", "internal/broker/api", "internal/wire", "internal/vfs", "internal/assert"},
 	"internal/broker":                 {"internal/..."},
 	"internal/sim/...":                {"internal/sim/...", "internal/core/...", "internal/log", "internal/batch", "internal/vfs", "internal/vfs/...", "internal/vault", "internal/metastore", "internal/metastore/mem", "internal/metastore/backup", "internal/broker", "internal/broker/...", "internal/config", "internal/telemetry", "internal/wire", "internal/assert", "internal/clock", "internal/source", "internal/probe"},
 	"internal/console/...":            {"internal/..."},
@@ -70,7 +70,7 @@ var reserved = map[string][]string{
 	"go.etcd.io/etcd/server/": {"internal/metastore/embed"},
 	"go.etcd.io/etcd/client/": {"internal/metastore/etcd", "internal/metastore/embed"},
 	"github.com/twmb/franz-go/pkg/kmsg": {
-		"internal/wire", "internal/source", "internal/broker/api", "internal/broker/coordinator", "internal/broker/coordinator/transactions", "internal/compare",
+		"internal/wire", "internal/source", "internal/broker/api", "internal/broker/coordinator", "internal/broker/coordinator/transactions", "internal/compare", "internal/sim",
 	},
 	"github.com/twmb/franz-go/pkg/kgo":  {"internal/cli", "internal/replay", "internal/compare", "internal/demo"},
 	"github.com/twmb/franz-go/pkg/kadm": {"internal/cli", "internal/replay", "internal/demo"},

@@ -426,23 +426,28 @@ func (c *cluster) orderGroups() {
 }
 
 func (c *cluster) createOffsets(m *machine) error {
-	assignment := make([][]types.BrokerID, offsetsPartitions)
+	return c.createInternal(m, coordinator.OffsetsTopic, c.offsetsTopic, offsetsPartitions)
+}
+
+// createInternal makes the topic of a coordinator.
+func (c *cluster) createInternal(m *machine, name string, id types.TopicID, partitions int32) error {
+	assignment := make([][]types.BrokerID, partitions)
 	for p := range assignment {
 		for i := range c.o.Replicas {
 			assignment[p] = append(assignment[p], types.BrokerID((p+i+1)%c.o.Brokers+1))
 		}
 	}
 	r := control.CreateTopicRequest{
-		Name: coordinator.OffsetsTopic, ID: c.offsetsTopic, Partitions: offsetsPartitions, ReplicationFactor: c.o.Replicas, Assignment: assignment,
+		Name: name, ID: id, Partitions: partitions, ReplicationFactor: c.o.Replicas, Assignment: assignment,
 		Configs: map[string]string{
 			"cleanup.policy": "compact", "min.insync.replicas": fmt.Sprint(c.o.MinISR), "segment.bytes": fmt.Sprint(c.o.SegmentBytes), "segment.ms": "10000",
 			"index.interval.bytes": "300", "flush.ms": fmt.Sprint(c.o.FlushEvery.Milliseconds()), "min.cleanable.dirty.ratio": "0.1",
 			"unclean.leader.election.enable": fmt.Sprint(c.o.Unclean), "message.timestamp.after.max.ms": "9223372036854775807",
 		},
-		MinISR: c.o.MinISR, Internal: true, TimelineID: "timeline-" + c.offsetsTopic.String(),
+		MinISR: c.o.MinISR, Internal: true, TimelineID: "timeline-" + id.String(),
 	}
 	return m.node.Plan(func(i *meta.Image) ([]meta.Plan, error) {
-		if _, ok := i.TopicByName(coordinator.OffsetsTopic); ok {
+		if _, ok := i.TopicByName(name); ok {
 			return nil, nil
 		}
 		return control.CreateTopic(i, r, m.node.Me(), m.node.Limits())

@@ -109,7 +109,7 @@ func (m *machine) boot() {
 	m.node = broker.NewVirtual(m.config(), broker.VirtualOptions{
 		Logger: slog.New(&storyHandler{m: m}), FS: disk, Store: m.link, Clock: p, Wall: m.wall.now, Metrics: sharedMetrics,
 		Turns: m.turns(p), Random: m.random("ids"), IDs: m.random("node ids"), SessionIdle: sessionIdle,
-		Peers: &peerLinks{m: m}, Rules: m.c.mutation.rulesOf(m), Mirrors: m.c.mirrorsOf(m),
+		Peers: &peerLinks{m: m}, Frames: m.framesOf(), Rules: m.c.mutation.rulesOf(m), Mirrors: m.c.mirrorsOf(m),
 	})
 	m.note("starts, life %d", m.life)
 	life := m.life
@@ -153,9 +153,10 @@ func (m *machine) config() *config.Broker {
 	if o.RetentionBytes > 0 {
 		c.LogRetentionCheckIntervalMs = 4000
 	}
-	c.LogCleanerEnable, c.LogCleanerBackoffMs, c.LogSegmentDeleteDelayMs = o.Compacted || o.Members > 0, 5000, 2000
+	c.LogCleanerEnable, c.LogCleanerBackoffMs, c.LogSegmentDeleteDelayMs = o.Compacted || o.Members > 0 || o.Txns > 0, 5000, 2000
 	c.Group.MinSessionTimeoutMs, c.Group.InitialRebalanceDelayMs = 1, 200
 	c.Offsets.TopicPartitions = offsetsPartitions
+	c.Transactions.TopicPartitions, c.Transactions.SweepIntervalMs = txnPartitions, 1000
 	if o.SessionSlots > 0 {
 		c.FetchSessionCacheSlots = o.SessionSlots
 	}

@@ -41,6 +41,11 @@ type ClusterOptions struct {
 	RetentionBytes int64 // retention.bytes; 0: no limit
 	VaultBytes     int64 // vault.max.bytes; 0: the default
 
+	// Txns is how many transactional ids there are; 0: none, and no __transaction_state.
+	// Only profiles that name it have any.
+	Txns       int
+	TxnTimeout time.Duration // transaction.timeout.ms of their producers
+
 	Rates map[string]float64 // actions of each kind per virtual minute
 }
 
@@ -77,6 +82,12 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 		o.Length, o.Members = max(o.Length, 90*time.Second), max(o.Members, 2)
 		o.Rates = map[string]float64{"write": 60, "read": 20, "backup": 2, "restore": 1, "crash": 2, "elect-preferred": 3, "reassign": 1, "restart-cleanly": 1}
 	},
+	// cluster-txn has transactions whose producers, coordinators and leaders die, move and freeze.
+	"cluster-txn": func(o *ClusterOptions) {
+		o.Txns, o.TxnTimeout, o.Members, o.Unclean, o.Compacted, o.RetentionBytes, o.VaultBytes, o.Partitions = 3, 3*time.Second, 0, false, false, 0, 0, 3
+		o.Rates = map[string]float64{"write": 60, "txn-die": 6, "txn-second": 3, "txn-pause": 4, "txn-late": 20, "crash-txns": 3, "crash": 1, "crash-leader": 2, "crash-in-write": 1,
+			"cut-link": 4, "cut-store": 1, "elect-preferred": 8, "reassign": 1, "restart-cleanly": 1, "expire-lease": 1, "clock-jump": 1}
+	},
 	// cluster-cuts separates brokers from each other and from the store.
 	"cluster-cuts": func(o *ClusterOptions) {
 		o.Rates = map[string]float64{"write": 120, "read": 60, "cut-link": 12, "cut-store": 6, "crash": 2}
@@ -109,8 +120,11 @@ func SwarmCluster(seed uint64, profile string) (ClusterOptions, error) {
 		Rates: map[string]float64{"write": pick(d, 30.0, 120, 400), "read": pick(d, 20.0, 60)},
 	}
 	for _, a := range clusterActions {
+		if a.rate == 0 { // of profiles that name it: nothing is drawn
+			continue
+		}
 		on, x := d.chance(0.45), d.Float64()
-		if a.rate > 0 && on {
+		if on {
 			o.Rates[a.name] = a.rate * 2 * x
 		}
 	}
@@ -130,6 +144,9 @@ func (o *ClusterOptions) String() string {
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, consumers %d\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Consumers)
 	fmt.Fprintf(&b, "group members %d; fetches over the wire %v, session slots %d; retention %d bytes, vault %d\n", o.Members, o.Wire, o.SessionSlots, o.RetentionBytes, o.VaultBytes)
+	if o.Txns > 0 {
+		fmt.Fprintf(&b, "transactional ids %d, transactions of up to %v\n", o.Txns, o.TxnTimeout)
+	}
 	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
 	for _, a := range clusterActions {
 		if r := o.Rates[a.name]; r > 0 {

@@ -41,13 +41,18 @@ const peerTimeout = 1500 * time.Millisecond
 // ask sends a request to another broker and waits for its answer. serve runs
 // there once the broker answers requests, and may keep reply.
 func (m *machine) ask(ctx context.Context, p *process, to types.BrokerID, what string, serve func(leader *machine, reply func(arrived func()))) error {
+	return m.askWithin(ctx, p, to, what, peerTimeout, serve)
+}
+
+// askWithin is ask for who waits for another time.
+func (m *machine) askWithin(ctx context.Context, p *process, to types.BrokerID, what string, patience time.Duration, serve func(leader *machine, reply func(arrived func()))) error {
 	settled, lost := false, false
 	once := func(f func()) {
 		if !settled && !p.dead {
 			p.do(func() { settled = true; f() })
 		}
 	}
-	m.c.net.call(m.name, m.c.machine(to).name, what, peerTimeout, func(reply func(func())) {
+	m.c.net.call(m.name, m.c.machine(to).name, what, patience, func(reply func(func())) {
 		leader := m.c.machine(to)
 		if !leader.serves() {
 			return

@@ -50,6 +50,12 @@ func init() {
 		{"delete-records", 3, (*cluster).deleteRecords},
 		{"backup", 0.6, (*cluster).takeBackup},
 		{"restore", 0.2, (*cluster).restore},
+		// Those without a rate are of profiles that name them.
+		{"txn-die", 0, (*cluster).txnDie},
+		{"txn-second", 0, (*cluster).txnSecond},
+		{"txn-pause", 0, (*cluster).txnPause},
+		{"txn-late", 0, (*cluster).txnLate},
+		{"crash-txns", 0, (*cluster).crashTxns},
 	}
 }
 
@@ -261,6 +267,9 @@ func (c *cluster) clockJump(d dice) string {
 func (c *cluster) anyPartition(d dice) (meta.PartitionID, bool) {
 	if c.o.Members > 0 && d.chance(0.3) {
 		return meta.PartitionID{Topic: c.offsetsTopic, Number: int32(d.IntN(offsetsPartitions))}, c.check.hasOffsets
+	}
+	if c.txns != nil && d.chance(0.4) {
+		return meta.PartitionID{Topic: c.txns.topic, Number: int32(d.IntN(txnPartitions))}, c.check.hasTxns
 	}
 	n := int32(d.IntN(c.o.Partitions))
 	return meta.PartitionID{Topic: c.topic, Number: n}, !c.topic.IsZero()

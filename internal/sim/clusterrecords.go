@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 )
@@ -19,7 +20,7 @@ func (j *judge) stored() bool {
 	j.seen = rev
 	registered := map[types.BrokerID]bool{}
 	there := map[meta.PartitionID]bool{}
-	j.named, j.hasOffsets = false, false
+	j.named, j.hasOffsets, j.hasTxns = false, false, false
 	for _, kv := range kvs {
 		seen := j.revisions[kv.Key]
 		if seen.revision == kv.ModRevision {
@@ -75,6 +76,7 @@ func (j *judge) stillThere(key meta.Key, registered map[types.BrokerID]bool, the
 	case meta.KeyName:
 		j.named = j.named || key.Name == clusterTopic
 		j.hasOffsets = j.hasOffsets || key.Name == coordinator.OffsetsTopic
+		j.hasTxns = j.hasTxns || key.Name == transactions.StateTopic
 	case meta.KeyPartition:
 		there[meta.PartitionID{Topic: key.TopicID, Number: key.Partition}] = true
 	}
@@ -155,12 +157,18 @@ func (j *judge) promiseEnds(l *ledger, rec *meta.PartitionRecord) {
 	clear(l.committed)
 	l.top = nil
 	j.forgetGroups(l.id)
+	if t := j.c.txns; t != nil {
+		t.judge.forgotten(l.id)
+	}
 }
 
 // nameOf is a partition as the story tells of it.
 func (j *judge) nameOf(id meta.PartitionID) string {
 	if id.Topic == j.c.offsetsTopic {
 		return fmt.Sprintf("offsets, partition %d", id.Number)
+	}
+	if t := j.c.txns; t != nil && id.Topic == t.topic {
+		return fmt.Sprintf("transactions, partition %d", id.Number)
 	}
 	return fmt.Sprintf("partition %d", id.Number)
 }

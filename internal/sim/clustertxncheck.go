@@ -1,0 +1,346 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// txnJudge compares what becomes of transactions with what their producers asked for
+// and were told. It reads the logs as they become readable, and hears what brokers
+// answer and what readers are given; it believes no coordinator.
+type txnJudge struct {
+	w    *txnWorld
+	runs []*transactionRun
+	// epochs are the newest epochs that producers were told, and to whom.
+	epochs map[types.ProducerID]*toldEpoch
+	// fenced are batches that were written in an epoch below one that had been told.
+	fenced map[*writtenBatch]string
+	parts  map[int32]*txnPart
+	// gone: an unclean election has taken a part of __transaction_state.
+	gone bool
+}
+
+// transactionRun is one transaction, as its producer means it.
+type transactionRun struct {
+	number int
+	id     *txnID
+	asked  bool // to be committed
+	told   fate
+	toldAt time.Duration
+	acked  map[int32]types.Offset // partitions with an acknowledged batch: the first one
+	ends   map[int32]fate         // what the markers of each partition say
+	read   bool                   // a reader of committed records was given some of it
+}
+
+// String is how findings tell of it.
+func (t *transactionRun) String() string {
+	return fmt.Sprintf("transaction %d of %s", t.number, t.id.name)
+}
+
+// fate is the end of a transaction.
+type fate int8
+
+const (
+	open fate = iota
+	committed
+	aborted
+)
+
+// String names it.
+func (f fate) String() string { return [...]string{"open", "committed", "aborted"}[f] }
+
+func fateOf(commit bool) fate {
+	if commit {
+		return committed
+	}
+	return aborted
+}
+
+type toldEpoch struct {
+	epoch int16
+	to    *txnClient
+	at    time.Duration
+}
+
+// txnPart is how far a partition's readable records were looked at.
+type txnPart struct {
+	next types.Offset
+	// running are the transactions that have records behind their producer's last marker.
+	running map[types.ProducerID][]*transactionRun
+}
+
+// txnMark begins the value of each record of a transaction.
+const txnMark = "transaction "
+
+func newTxnJudge(w *txnWorld) *txnJudge {
+	return &txnJudge{w: w, epochs: map[types.ProducerID]*toldEpoch{}, fenced: map[*writtenBatch]string{}, parts: map[int32]*txnPart{}}
+}
+
+func (j *txnJudge) fail(invariant, format string, args ...any) {
+	j.w.c.check.fail(invariant, format, args...)
+}
+
+// begins takes note of a transaction.
+func (j *txnJudge) begins(x *txnClient) *transactionRun {
+	t := &transactionRun{number: len(j.runs), id: x.id, acked: map[int32]types.Offset{}, ends: map[int32]fate{}}
+	j.runs = append(j.runs, t)
+	return t
+}
+
+// runOf gives the transaction that a batch belongs to, nil if it belongs to none.
+func (j *txnJudge) runOf(raw []byte) *transactionRun {
+	it := batch.Records(raw, nil)
+	if !it.Next() {
+		return nil
+	}
+	rest, found := bytes.CutPrefix(it.Record.Value, []byte(txnMark))
+	if !found {
+		return nil
+	}
+	number, _, _ := bytes.Cut(rest, []byte(" "))
+	n, err := strconv.Atoi(string(number))
+	if err != nil || n >= len(j.runs) {
+		return nil
+	}
+	return j.runs[n]
+}
+
+// initialised judges what a coordinator gives a producer: an epoch that nobody else
+// was given, above all that were given before (ProducerFenced).
+func (j *txnJudge) initialised(m *machine, x *txnClient, r *kmsg.InitProducerIDResponse) {
+	if r.ErrorCode != 0 || j.gone {
+		return
+	}
+	j.w.c.check.leased(m, "gives a producer its epoch")
+	pid := types.ProducerID(r.ProducerID)
+	before := j.epochs[pid]
+	switch {
+	case before != nil && before.epoch > r.ProducerEpoch, before != nil && before.epoch == r.ProducerEpoch && before.to != x:
+		j.fail("ProducerFenced", "%s gives %s epoch %d of producer %d; %s was given %d at %v", m.name, x.who(), r.ProducerEpoch, pid, before.to.who(), before.epoch, before.at.Round(time.Millisecond))
+	case before == nil || before.epoch < r.ProducerEpoch:
+		j.epochs[pid] = &toldEpoch{epoch: r.ProducerEpoch, to: x, at: j.w.k.now}
+	}
+}
+
+// acknowledged takes note of a batch that a broker has acknowledged.
+func (j *txnJudge) acknowledged(m *machine, t *transactionRun, p int32, base types.Offset, raw []byte) {
+	j.w.c.check.acked(m, meta.PartitionID{Topic: j.w.c.wantTopic, Number: p}, base, raw)
+	if _, ok := t.acked[p]; !ok {
+		t.acked[p] = base
+	}
+}
+
+// decided judges a coordinator's answer to an end.
+func (j *txnJudge) decided(m *machine, t *transactionRun, commit bool) {
+	j.w.c.check.leased(m, "ends a transaction")
+	if j.gone {
+		return
+	}
+	f := fateOf(commit)
+	if t.told != open && t.told != f {
+		j.fail("TxnWhole", "%s says that %v is %v; at %v it was %v", m.name, t, f, t.toldAt.Round(time.Millisecond), t.told)
+		return
+	}
+	if t.told == open {
+		t.told, t.toldAt = f, j.w.k.now
+	}
+	j.agrees(t)
+}
+
+// agrees demands that all that is known of a transaction's end is one (TxnWhole), and
+// that nobody has read what isn't committed (NoAbortedRead).
+func (j *txnJudge) agrees(t *transactionRun) {
+	for _, p := range sortedKeys(t.ends) {
+		f := t.ends[p]
+		switch {
+		case f == committed && !t.asked:
+			j.fail("TxnWhole", "%v is committed in partition %d, and nobody asked for that", t, p)
+		case t.told != open && f != t.told:
+			j.fail("TxnWhole", "%v is %v in partition %d; its producer was told at %v that it is %v", t, f, p, t.toldAt.Round(time.Millisecond), t.told)
+		case f == aborted && t.read:
+			j.fail("NoAbortedRead", "%v is aborted in partition %d, and readers of committed records were given some of it", t, p)
+		case f != t.ends[sortedKeys(t.ends)[0]]:
+			j.fail("TxnWhole", "half of %v is committed: %v", t, t.ends)
+		}
+	}
+	if t.read && t.told == aborted {
+		j.fail("NoAbortedRead", "%v was aborted at %v, and readers of committed records were given some of it", t, t.toldAt.Round(time.Millisecond))
+	}
+}
+
+func sortedKeys[V any](m map[int32]V) []int32 {
+	keys := make([]int32, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// isOurs reports whether a partition is the topic's, and nobody has lost any of it.
+func (j *txnJudge) isOurs(l *ledger) bool {
+	return l.id.Topic == j.w.c.topic && l.unclean < 0 && !l.deleted && !l.compacted
+}
+
+// wrote takes note of a batch that a leader has written.
+func (j *txnJudge) wrote(w *writtenBatch) {
+	h, err := batch.ParseHeader(w.raw)
+	if err != nil || !h.IsTransactional() || h.IsControl() {
+		return
+	}
+	if e := j.epochs[h.ProducerID]; e != nil && h.ProducerEpoch < e.epoch {
+		j.fenced[w] = fmt.Sprintf("producer %d wrote in epoch %d at %v; %s had been given epoch %d at %v",
+			h.ProducerID, h.ProducerEpoch, j.w.k.now.Round(time.Millisecond), e.to.who(), e.epoch, e.at.Round(time.Millisecond))
+	}
+}
+
+// readable looks at what has become readable of a partition.
+func (j *txnJudge) readable(l *ledger) {
+	if !j.isOurs(l) {
+		return
+	}
+	part := j.parts[l.id.Number]
+	if part == nil {
+		part = &txnPart{running: map[types.ProducerID][]*transactionRun{}}
+		j.parts[l.id.Number] = part
+	}
+	for w := l.committed[part.next]; w != nil; w = l.committed[part.next] {
+		part.next = w.next
+		h, err := batch.ParseHeader(w.raw)
+		if err != nil || !h.IsTransactional() {
+			continue
+		}
+		if h.IsControl() {
+			j.marker(l, part, w)
+		} else {
+			j.joins(l, part, w, h.ProducerID)
+		}
+	}
+}
+
+// joins judges a batch of a transaction.
+func (j *txnJudge) joins(l *ledger, part *txnPart, w *writtenBatch, pid types.ProducerID) {
+	if why, ok := j.fenced[w]; ok && !j.gone {
+		j.fail("ProducerFenced", "partition %d: %s is readable: %s", l.id.Number, w.shadowBatch, why)
+		return
+	}
+	t := j.runOf(w.raw)
+	if t == nil {
+		return
+	}
+	if f, ended := t.ends[l.id.Number]; ended {
+		j.fail("OpenEnds", "partition %d: %s belongs to %v, which was %v there before: it opens a transaction that nobody ends", l.id.Number, w.shadowBatch, t, f)
+		return
+	}
+	running := part.running[pid]
+	if slices.Contains(running, t) {
+		return
+	}
+	if len(running) > 0 {
+		j.fail("TxnWhole", "partition %d: %s of %v lies in %v, which is open", l.id.Number, w.shadowBatch, t, running[0])
+		return
+	}
+	part.running[pid] = append(running, t)
+}
+
+// marker judges the end of a producer's transaction.
+func (j *txnJudge) marker(l *ledger, part *txnPart, w *writtenBatch) {
+	m, err := batch.ParseMarker(w.raw)
+	if err != nil {
+		return
+	}
+	running := part.running[m.ProducerID]
+	delete(part.running, m.ProducerID)
+	for _, t := range running {
+		t.ends[l.id.Number] = fateOf(m.Kind == batch.Commit)
+		j.w.k.note("log", "partition %d: %v is %v at %d", l.id.Number, t, t.ends[l.id.Number], w.base)
+		if !j.gone {
+			j.agrees(t)
+		}
+	}
+}
+
+// delivered judges a batch that a reader of committed records came to: it was given it,
+// or was told that its transaction was aborted.
+func (j *txnJudge) delivered(r *stableReader, h *batch.Header, raw []byte, isAborted bool) {
+	l := j.w.c.check.ledger(meta.PartitionID{Topic: r.topic, Number: r.partition})
+	t := j.runOf(raw)
+	if t == nil || !j.isOurs(l) || j.gone {
+		return
+	}
+	end := t.ends[r.partition]
+	part := j.parts[r.partition]
+	looked := part != nil && h.BaseOffset < part.next
+	switch {
+	case isAborted:
+		if end == committed {
+			j.fail("NoAbortedRead", "%s is told that %v was aborted, and it is committed", r.who(), t)
+		}
+		return
+	case end == aborted, end == open && looked && slices.Contains(part.running[h.ProducerID], t):
+		j.fail("NoAbortedRead", "%s is given %d-%d of %v, which is %v", r.who(), h.BaseOffset, h.NextOffset()-1, t, end)
+		return
+	}
+	t.read = true
+	j.agrees(t)
+}
+
+// openEnds demands that nothing is open for ever once the faults have ended (OpenEnds).
+func (j *txnJudge) openEnds(image *meta.Image) string {
+	const patience = 3 * time.Minute // many times a transaction's time-out
+	c := j.w.c
+	for p := range image.PartitionsOf(c.topic) {
+		for _, id := range p.Record.Replicas {
+			part, ok := c.machine(id).node.Broker().Partition(p.ID.Topic, p.ID.Number)
+			if !ok {
+				continue
+			}
+			v, _ := part.View()
+			if v.LastStable == v.HighWatermark {
+				continue
+			}
+			why := fmt.Sprintf("partition %d of broker %d is stable up to %d, readable up to %d", p.ID.Number, id, v.LastStable, v.HighWatermark)
+			if j.gone || c.check.ledger(p.ID).unclean >= 0 {
+				j.w.k.probe("transaction: open for ever after an unclean election")
+				return ""
+			}
+			if c.k.now > c.healedAt+patience {
+				j.fail("OpenEnds", "%v after the last fault %s", (c.k.now - c.healedAt).Round(time.Second), why)
+			}
+			return why
+		}
+	}
+	return ""
+}
+
+// forgotten takes note of an unclean election: what it took back was promised to nobody any more.
+func (j *txnJudge) forgotten(id meta.PartitionID) {
+	j.gone = j.gone || id.Topic == j.w.topic
+}
+
+// final demands, once everything is over, that each transaction that was told to be
+// committed is, wherever a batch of it was acknowledged.
+func (j *txnJudge) final() {
+	if j.gone {
+		return
+	}
+	for _, t := range j.runs {
+		for _, p := range sortedKeys(t.acked) {
+			l := j.w.c.check.ledger(meta.PartitionID{Topic: j.w.c.topic, Number: p})
+			if t.told == committed && j.isOurs(l) && t.ends[p] != committed {
+				j.fail("TxnWhole", "%v was committed at %v; in partition %d, where its batch at %d was acknowledged, it is %v", t, t.toldAt.Round(time.Millisecond), p, t.acked[p], t.ends[p])
+				return
+			}
+		}
+		j.w.k.probe("end: a transaction is " + t.told.String())
+	}
+}

@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// What the plan does to transactions.
+
+// anyTxnClient picks the present instance of an id, nil if there is none that works.
+func (c *cluster) anyTxnClient(d dice) *txnClient {
+	if c.txns == nil || !c.txns.begun {
+		return nil
+	}
+	x := c.txns.ids[d.IntN(len(c.txns.ids))].current
+	if x == nil || x.stopped {
+		return nil
+	}
+	return x
+}
+
+// txnDie ends a producer's program in the middle of what it does.
+func (c *cluster) txnDie(d dice) string {
+	x := c.anyTxnClient(d)
+	if x == nil {
+		return ""
+	}
+	x.rest = d.between(0, 8*time.Second)
+	x.stop("it dies")
+	return x.who()
+}
+
+// txnSecond begins a second instance while the first one works on: that one is fenced.
+func (c *cluster) txnSecond(d dice) string {
+	x := c.anyTxnClient(d)
+	if x == nil {
+		return ""
+	}
+	c.txns.start(x.id)
+	return "a second instance of " + x.id.name
+}
+
+// txnPause freezes a producer, often for longer than a transaction may take.
+func (c *cluster) txnPause(d dice) string {
+	x := c.anyTxnClient(d)
+	if x == nil {
+		return ""
+	}
+	x.sleeps = d.between(200*time.Millisecond, 8*time.Second)
+	return fmt.Sprintf("%s for %v", x.who(), x.sleeps.Round(time.Millisecond))
+}
+
+// txnLate brings a batch that nobody acknowledged once more, from wherever it was on its way.
+func (c *cluster) txnLate(d dice) string {
+	x := c.anyTxnClient(d)
+	if x == nil || len(x.id.late) == 0 {
+		return ""
+	}
+	late := x.id.late[d.IntN(len(x.id.late))]
+	leader, _ := c.leader(c.wantTopic, int(late.partition), d, 0)
+	c.txns.p.Go(&c.txns.work, func() {
+		_, _ = c.txns.request(sending{from: x.who(), to: c.machine(leader), req: late.req, timeout: clientTimeout}, nil) // nobody waits for the answer
+	})
+	return fmt.Sprintf("a batch of %s for partition %d", x.id.name, late.partition)
+}
+
+// crashTxns stops the leader of a partition of the transactions' topic.
+func (c *cluster) crashTxns(d dice) string {
+	if c.txns == nil {
+		return ""
+	}
+	r := c.check.ledger(meta.PartitionID{Topic: c.txns.topic, Number: int32(d.IntN(txnPartitions))}).record
+	if r == nil || r.Leader == types.NoBroker {
+		return ""
+	}
+	m := c.machine(r.Leader)
+	if !m.up() {
+		return ""
+	}
+	m.crash()
+	return m.name
+}

@@ -1,0 +1,118 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemark/internal/batch"
+	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
+)
+
+// stableReader reads the committed records of a partition, as clients do
+// (read_committed): up to the last stable offset, without those of the aborted
+// transactions that come with the answer.
+type stableReader struct {
+	w         *txnWorld
+	partition int32
+	topic     types.TopicID
+	leader    types.BrokerID
+	at, end   types.Offset
+	aborted   map[int64]bool // producers whose open transaction is an aborted one, at the position
+	since     time.Duration  // of its last answer
+}
+
+func (r *stableReader) who() string { return fmt.Sprintf("reader %d", r.partition) }
+
+func (r *stableReader) run() {
+	d := r.w.k.dice(r.who())
+	r.since = -1
+	for {
+		if r.topic != r.w.c.wantTopic {
+			r.begin()
+		}
+		if r.leader == 0 || d.chance(0.05) {
+			r.leader, _ = r.w.c.leader(r.topic, int(r.partition), d, r.leader)
+		}
+		if !r.fetch() {
+			r.leader = 0
+		}
+		_, _ = r.w.p.Wait(r.w.p.context(), d.between(50*time.Millisecond, 500*time.Millisecond), nil) // nothing ends it
+	}
+}
+
+func (r *stableReader) begin() {
+	r.topic, r.at, r.end, r.leader, r.aborted = r.w.c.wantTopic, 0, 0, 0, map[int64]bool{}
+}
+
+// behind says what the reader lacks after the faults.
+func (r *stableReader) behind() string {
+	if r.since < r.w.c.healedAt || r.at < r.end {
+		return fmt.Sprintf("%s is at %d, the end is %d", r.who(), r.at, r.end)
+	}
+	return ""
+}
+
+func (r *stableReader) fetch() bool {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version, req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel, req.SessionEpoch = 11, -1, 100, 1, 3000, 1, -1
+	part := kmsg.NewFetchRequestTopicPartition()
+	part.Partition, part.FetchOffset, part.PartitionMaxBytes, part.CurrentLeaderEpoch = r.partition, int64(r.at), 3000, -1
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.Partitions = clusterTopic, []kmsg.FetchRequestTopicPartition{part}
+	req.Topics = append(req.Topics, topic)
+	resp, err := r.w.request(sending{from: r.who(), to: r.w.c.machine(r.leader), req: req, timeout: clientTimeout}, nil)
+	if err != nil {
+		return false
+	}
+	f := resp.(*kmsg.FetchResponse)
+	if f.ErrorCode != 0 || len(f.Topics) != 1 || len(f.Topics[0].Partitions) != 1 {
+		return false
+	}
+	return r.take(&f.Topics[0].Partitions[0])
+}
+
+// take reads an answer, batch by batch, as clients do.
+func (r *stableReader) take(p *kmsg.FetchResponseTopicPartition) bool {
+	if code := wire.ErrCode(p.ErrorCode); code == wire.ErrOffsetOutOfRange {
+		r.begin() // an unclean election has taken what was read
+		return true
+	} else if code != wire.None {
+		return false
+	}
+	r.since, r.end = r.w.k.now, types.Offset(p.HighWatermark)
+	if p.LastStableOffset < p.HighWatermark {
+		r.w.k.probe("transaction: the stable offset stands below the mark")
+	}
+	for it := batch.Iterate(p.RecordBatches); it.Next(); {
+		h := &it.Header
+		if h.NextOffset() <= r.at {
+			continue
+		}
+		if h.BaseOffset >= types.Offset(p.LastStableOffset) {
+			r.w.c.check.fail("NoAbortedRead", "%s is given %d-%d, the last stable offset is %d", r.who(), h.BaseOffset, h.NextOffset()-1, p.LastStableOffset)
+			return false
+		}
+		for _, a := range p.AbortedTransactions {
+			if types.Offset(a.FirstOffset) < h.NextOffset() && types.Offset(a.FirstOffset) >= r.at {
+				r.aborted[a.ProducerID] = true
+			}
+		}
+		r.at = h.NextOffset()
+		r.batch(h, it.Raw)
+	}
+	return true
+}
+
+func (r *stableReader) batch(h *batch.Header, raw []byte) {
+	pid := int64(h.ProducerID)
+	switch {
+	case !h.IsTransactional():
+	case h.IsControl():
+		delete(r.aborted, pid)
+	default:
+		r.w.judge.delivered(r, h, raw, r.aborted[pid])
+	}
+}
