@@ -144,6 +144,9 @@ type Cut struct {
 	Cluster   string
 	Partition types.TopicPartition
 	Batches   []Batch
+	// Split is where the other lineage says that the two part, if they part below it: what
+	// lies above goes first, for itself (R19), the rest once the logs are compared (R20). NoOffset: they part there.
+	Split types.Offset
 }
 
 // Kept is one entry of a node's vault.

@@ -104,7 +104,7 @@ func (m *Mirrored) ObserveGroup(v GroupView) []Finding {
 	if v.Offset > v.End {
 		m.report(GroupAhead, v.Partition, v.Offset, "group %s is at %d on %s, whose log ends at %d", v.Group, v.Offset, v.Cluster, v.End)
 	}
-	if most, by := m.groups.reach(at, v.Lineage); v.Offset > most {
+	if most, by := m.reach(at, m.Effective(v.Partition, v.Lineage)); v.Offset > most {
 		m.report(GroupForeign, v.Partition, v.Offset, "group %s is at %d on %s, timelines %v; on those it has committed %d at most (%+v)", v.Group, v.Offset, v.Cluster, v.Lineage, most, by)
 	}
 	if v.Final {
@@ -118,10 +118,10 @@ func (m *Mirrored) ObserveGroup(v GroupView) []Finding {
 
 // reach is the highest offset that a group may have on a lineage: of each commit as
 // much as its own lineage shares with it. What comes to stand above was not read.
-func (g *mirroredGroups) reach(at groupPlace, l Lineage) (most types.Offset, by GroupCommit) {
-	for _, c := range g.commits[at] {
+func (m *Mirrored) reach(at groupPlace, l Lineage) (most types.Offset, by GroupCommit) {
+	for _, c := range m.groups.commits[at] {
 		worth := c.Offset
-		if fork, shared := c.Lineage.ForkAt(l); !shared {
+		if fork, shared := m.Effective(at.tp, c.Lineage).ForkAt(l); !shared {
 			worth = min(worth, fork)
 		}
 		if worth > most {

@@ -49,12 +49,13 @@ type Mirrored struct {
 	kept   []Kept
 	groups mirroredGroups
 	txns   mirroredTxns
+	starts mirroredStarts
 	found  []Finding
 }
 
 // NewMirrored makes a judge. copies names all clusters.
 func NewMirrored(copies map[string]int) *Mirrored {
-	return &Mirrored{copies: copies, byName: map[string]int{}, shown: map[spot]*shown{}, last: map[side]*View{}, groups: newMirroredGroups(), txns: newMirroredTxns()}
+	return &Mirrored{copies: copies, byName: map[string]int{}, shown: map[spot]*shown{}, last: map[side]*View{}, groups: newMirroredGroups(), txns: newMirroredTxns(), starts: mirroredStarts{}}
 }
 
 // Writing notes a write before it is sent, and gives the number for Acked.
@@ -76,6 +77,7 @@ func (m *Mirrored) Acked(write int, offset types.Offset, at int64) {
 // in order, it shows everything below.
 func (m *Mirrored) OwedEnd(cluster string, tp types.TopicPartition, l Lineage, before int64) types.Offset {
 	end := types.Offset(0)
+	l = m.Effective(tp, l)
 	for i := range m.writes {
 		w := &m.writes[i]
 		if w.Outcome == Acked && w.Cluster == cluster && w.Partition == tp && w.At < before && w.Offset >= end && l.keeps(w.Timeline, w.Offset) {
@@ -104,6 +106,8 @@ func (m *Mirrored) report(rule Rule, tp types.TopicPartition, at types.Offset, f
 // while it was read binds it to nothing.
 func (m *Mirrored) Observe(v View) []Finding {
 	before := len(m.found)
+	m.learnStarts(&v)
+	v.Lineage = m.Effective(v.Partition, v.Lineage)
 	at := map[string]types.Offset{} // of each value
 	have := map[spot]bool{}         // where its batches begin
 	next, epoch := v.From, types.NoLeaderEpoch
@@ -212,6 +216,7 @@ func (m *Mirrored) gone(v *View, have map[spot]bool) {
 // Check judges what is known at the end, once all vaults were told, and gives what Observe has not.
 func (m *Mirrored) Check() []Finding {
 	before := len(m.found)
+	m.settleStarts()
 	m.converged()
 	where := map[string]map[[32]byte]map[string]bool{} // cluster, batch: the nodes whose vaults have it
 	names := map[string]map[string]map[string]bool{}   // cluster, value: the same
@@ -343,20 +348,28 @@ func (m *Mirrored) entry(k *Kept) {
 	}
 }
 
-// exactCuts: of what a cluster had to cut, one node's vault has an entry of exactly these batches, in order.
+// exactCuts: of what a cluster had to cut, one node's vault has an entry of exactly these
+// batches, in order; where a cut was made in two, one of each part.
 func (m *Mirrored) exactCuts() {
 	for _, c := range m.cuts {
-		if len(c.Batches) == 0 {
-			continue
+		at := 0
+		if c.Split != types.NoOffset {
+			at = slices.IndexFunc(c.Batches, func(b Batch) bool { return b.Base >= c.Split })
 		}
-		found := slices.ContainsFunc(m.kept, func(k Kept) bool {
-			return k.Cluster == c.Cluster && k.Partition == c.Partition &&
-				slices.EqualFunc(k.Batches, c.Batches, func(a, b Batch) bool { return a.Hash == b.Hash })
-		})
-		if !found {
-			first, last := c.Batches[0], c.Batches[len(c.Batches)-1]
-			m.report(CutDiffers, c.Partition, first.Base, "%s had to cut offsets %d to %d, epochs %d to %d, in %d batches; no entry of its vaults is that", c.Cluster, first.Base, last.Last,
-				first.Epoch, last.Epoch, len(c.Batches))
+		for _, part := range [][]Batch{c.Batches[:max(at, 0)], c.Batches[max(at, 0):]} {
+			if len(part) > 0 && !m.isKeptAsOne(&c, part) {
+				first, last := part[0], part[len(part)-1]
+				m.report(CutDiffers, c.Partition, first.Base, "%s had to cut offsets %d to %d, epochs %d to %d, in %d batches; no entry of its vaults is that", c.Cluster, first.Base, last.Last,
+					first.Epoch, last.Epoch, len(part))
+			}
 		}
 	}
+}
+
+// isKeptAsOne reports whether a vault of the cluster has an entry of exactly these batches.
+func (m *Mirrored) isKeptAsOne(c *Cut, batches []Batch) bool {
+	return slices.ContainsFunc(m.kept, func(k Kept) bool {
+		return k.Cluster == c.Cluster && k.Partition == c.Partition &&
+			slices.EqualFunc(k.Batches, batches, func(a, b Batch) bool { return a.Hash == b.Hash })
+	})
 }

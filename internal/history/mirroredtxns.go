@@ -36,6 +36,7 @@ type CommittedView struct {
 type Fork struct {
 	Partition types.TopicPartition
 	Timeline  string
+	Cluster   string // whose mirror was promoted
 	// Consistent: at a cut at which no transaction of the mirror's partitions is half committed.
 	Consistent bool
 	// Clean: after a switchover that succeeded.
@@ -262,11 +263,17 @@ func (m *Mirrored) torn(cluster string, t *MirroredTxn, fates map[string]fate) {
 // may tear transactions: it was cut, or its marker was.
 func (m *Mirrored) isTornFreely(v *View, w *Write, f fate, there bool) bool {
 	if there {
-		return f.by != f.timeline && !m.txns.forks[w.Partition][f.by].Consistent
+		return f.by != f.timeline && m.mayTear(w.Partition, f.by)
 	}
 	i := v.Lineage.index(w.Timeline)
 	if i < 0 || i+1 >= len(v.Lineage) {
 		return i < 0
 	}
-	return !m.txns.forks[w.Partition][v.Lineage[i+1].ID].Consistent
+	return m.mayTear(w.Partition, v.Lineage[i+1].ID)
+}
+
+// mayTear reports whether the promotion that began a timeline may tear transactions:
+// one at no consistent cut, or of whose log an election has taken the end away.
+func (m *Mirrored) mayTear(tp types.TopicPartition, timeline string) bool {
+	return !m.txns.forks[tp][timeline].Consistent || m.isLowered(tp, timeline)
 }

@@ -146,6 +146,13 @@ func (b *book) observe(v history.View) []history.Finding {
 	return b.judge.Observe(v)
 }
 
+// effective is the judge's.
+func (b *book) effective(tp types.TopicPartition, l history.Lineage) history.Lineage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.judge.Effective(tp, l)
+}
+
 // seenEnd is where a partition of a cluster ended when it was observed last.
 func (b *book) seenEnd(cluster string, tp types.TopicPartition) types.Offset {
 	b.mu.Lock()

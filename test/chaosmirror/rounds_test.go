@@ -122,15 +122,15 @@ func (w *world) stopWriters(c *cluster) {
 }
 
 // expect notes what a failback has to cut.
-func (w *world) expect(c *cluster, cuts map[types.TopicPartition][]history.Batch) {
-	for tp, list := range cuts {
-		w.book.mustCut(history.Cut{Cluster: c.name, Partition: tp, Batches: list})
+func (w *world) expect(c *cluster, cuts map[types.TopicPartition]history.Cut) {
+	for _, cut := range cuts {
+		w.book.mustCut(cut)
 		records := 0
-		for _, b := range list {
+		for _, b := range cut.Batches {
 			records += len(b.Records)
 		}
 		w.saw("records that failbacks had to cut from "+c.name, records)
-		if len(list) > 0 {
+		if len(cut.Batches) > 0 {
 			w.saw("cuts of a partition of "+c.name, 1)
 		}
 	}

@@ -268,14 +268,14 @@ func (w *world) readCommitted(c *cluster, tp types.TopicPartition, from types.Of
 }
 
 // promoted has the judge hear how the newest timelines of a cluster began.
-func (w *world) promoted(r records, st mirror.Status, consistent, clean bool) {
+func (w *world) promoted(c *cluster, r records, st mirror.Status, consistent, clean bool) {
 	for _, p := range st.Partitions {
 		tp := types.TopicPartition{Topic: p.Topic, Partition: p.Partition}
 		rec := r.partitions[tp]
 		if rec == nil || p.Promotion == nil || len(rec.Timelines) == 0 {
 			continue
 		}
-		f := history.Fork{Partition: tp, Timeline: rec.Timelines[len(rec.Timelines)-1].ID, Consistent: consistent, Clean: clean, Told: p.Promotion.LastMirroredOffset}
+		f := history.Fork{Partition: tp, Timeline: rec.Timelines[len(rec.Timelines)-1].ID, Cluster: c.name, Consistent: consistent, Clean: clean, Told: p.Promotion.LastMirroredOffset}
 		w.book.mu.Lock()
 		found := w.book.judge.Promoted(f, lineage(rec))
 		w.book.mu.Unlock()

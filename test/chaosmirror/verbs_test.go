@@ -87,7 +87,7 @@ func (w *world) failOver(s *cluster, mirrorName string, consistent bool) {
 				return fmt.Errorf("%s of %s is %s, and the failover said it was done", tp, s.name, mirrorText(rec))
 			}
 		}
-		w.promoted(r, st, consistent, false)
+		w.promoted(s, r, st, consistent, false)
 		return nil
 	})
 	if consistent {
@@ -106,7 +106,7 @@ func (w *world) switchOver(p, s *cluster) (clean bool) {
 	if err == nil {
 		r, lookErr := s.look(w.t.Context())
 		if lookErr == nil {
-			w.promoted(r, st, false, true)
+			w.promoted(s, r, st, false, true)
 		}
 		for tp, rec := range r.partitions {
 			if !rec.Writable {
@@ -166,8 +166,8 @@ func isMirror(rec *meta.PartitionRecord) bool {
 // failBack makes a cluster that was written a mirror of another one, and gives
 // what each partition had to cut for that: computed from both lineages and the
 // log as it was read, not from what the product says.
-func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition][]history.Batch {
-	cuts := map[types.TopicPartition][]history.Batch{}
+func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition]history.Cut {
+	cuts := map[types.TopicPartition]history.Cut{}
 	falls := map[types.TopicPartition][]fall{}
 	w.keepTrying("failback of "+p.name, func() error {
 		r, err := p.look(w.t.Context())
@@ -215,7 +215,7 @@ func (w *world) failBack(p, s *cluster, clean bool) map[types.TopicPartition][]h
 // preview reads what the pending partitions hold, computes what a failback must
 // cut, and compares the product's preview with it. The plan is empty if a partition
 // has begun to mirror meanwhile.
-func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[types.TopicPartition][]history.Batch, falls map[types.TopicPartition][]fall, clean bool) (plan string, err error) {
+func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[types.TopicPartition]history.Cut, falls map[types.TopicPartition][]fall, clean bool) (plan string, err error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), healLimit)
 	defer cancel()
 	theirs, err := s.look(ctx)
@@ -223,15 +223,19 @@ func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[
 		return "", err
 	}
 	views := map[types.TopicPartition]history.View{}
-	must, forks := map[types.TopicPartition][]history.Batch{}, map[types.TopicPartition]types.Offset{}
+	must, forks := map[types.TopicPartition]history.Cut{}, map[types.TopicPartition]types.Offset{}
 	for _, tp := range pending {
 		ours, err := p.lineageOf(ctx, tp)
 		if err != nil {
 			return "", err
 		}
-		fork, shared := ours.ForkAt(lineage(theirs.partitions[tp]))
+		told, shared := ours.ForkAt(lineage(theirs.partitions[tp]))
 		if shared {
 			return "", nil
+		}
+		fork, err := w.fork(ctx, s, tp, ours)
+		if err != nil {
+			return "", err
 		}
 		v, err := w.book.settled(ctx, p, tp, min(fork, w.window(p, tp)))
 		if err != nil {
@@ -240,12 +244,16 @@ func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[
 		if !slices.Equal(v.Lineage, ours) {
 			return "", fmt.Errorf("the timelines of %s changed", tp)
 		}
-		views[tp], must[tp], forks[tp] = v, nil, fork
+		cut := history.Cut{Cluster: p.name, Partition: tp, Split: types.NoOffset}
+		if fork < told {
+			cut.Split = told
+		}
 		for _, b := range v.Batches {
 			if b.Base >= fork {
-				must[tp] = append(must[tp], b)
+				cut.Batches = append(cut.Batches, b)
 			}
 		}
+		views[tp], must[tp], forks[tp] = v, cut, fork
 	}
 	above, err := w.falling(ctx, p, forks)
 	if err != nil {
@@ -265,16 +273,40 @@ func (w *world) preview(p, s *cluster, pending []types.TopicPartition, cuts map[
 		w.report(w.book.observe(v))
 		cuts[tp] = must[tp]
 		falls[tp] = slices.DeleteFunc(slices.Clone(above), func(f fall) bool { return f.Partition != tp })
-		if clean && len(must[tp]) > 0 {
-			w.t.Errorf("the switchover lost offsets %d to %d of %s, which %s had taken", must[tp][0].Base, v.End-1, tp, p.name)
+		if clean && len(must[tp].Batches) > 0 {
+			w.t.Errorf("the switchover lost offsets %d to %d of %s, which %s had taken", must[tp].Batches[0].Base, v.End-1, tp, p.name)
 		}
 	}
 	return told.Plan, nil
 }
 
+// fork gives where a cluster's log parts from the one that it is to follow: by their
+// lineages, and by what the other log shows. Its newest timeline may begin below what
+// its promotion said (history.Mirrored.Effective): its first batch tells.
+func (w *world) fork(ctx context.Context, of *cluster, tp types.TopicPartition, ours history.Lineage) (types.Offset, error) {
+	v, err := w.book.settled(ctx, of, tp, w.window(of, tp))
+	if err != nil {
+		return 0, err
+	}
+	if n := len(v.Lineage); n > 0 && v.End < v.Lineage[n-1].FirstOffset && (len(v.Batches) == 0 || v.Batches[len(v.Batches)-1].Epoch < v.Lineage[n-1].FirstEpoch) {
+		return 0, fmt.Errorf("%s of %s is shown up to %d, and was promoted at %d: where it goes on isn't known yet", tp, of.name, v.End, v.Lineage[n-1].FirstOffset)
+	}
+	w.report(w.book.observe(v))
+	theirs := w.book.effective(tp, v.Lineage)
+	if told := v.Lineage[len(v.Lineage)-1].FirstOffset; theirs[len(theirs)-1].FirstOffset < told {
+		w.log("  %s of %s was promoted at %d and goes on at %d", tp, of.name, told, theirs[len(theirs)-1].FirstOffset)
+		w.saw("promotions whose log lost its end before it was copied", 1)
+	}
+	at, shared := w.book.effective(tp, ours).ForkAt(theirs)
+	if shared {
+		return 0, fmt.Errorf("the timelines of %s changed", tp)
+	}
+	return at, nil
+}
+
 // compare demands that a preview says what was computed. An error says that the
 // log has moved, as it may while records without an outcome arrive.
-func (w *world) compare(p *cluster, told mirror.Preview, views map[types.TopicPartition]history.View, must map[types.TopicPartition][]history.Batch) error {
+func (w *world) compare(p *cluster, told mirror.Preview, views map[types.TopicPartition]history.View, must map[types.TopicPartition]history.Cut) error {
 	if len(told.Partitions) != len(views) {
 		return fmt.Errorf("the preview tells of %d partitions, %d are no mirrors", len(told.Partitions), len(views))
 	}
@@ -290,7 +322,7 @@ func (w *world) compare(p *cluster, told mirror.Preview, views map[types.TopicPa
 			return fmt.Errorf("%s ends at %d, and at %d for readers", tp, pp.LogEnd, v.End)
 		}
 		cutAt, records := v.End, int64(0)
-		for _, b := range must[tp] {
+		for _, b := range must[tp].Batches {
 			cutAt, records = min(cutAt, b.Base), records+int64(len(b.Records))
 			if b.Marker != nil {
 				records++ // to the log it is one
@@ -306,7 +338,7 @@ func (w *world) compare(p *cluster, told mirror.Preview, views map[types.TopicPa
 
 // abandon takes a failback back as far as that is possible still, and reports
 // whether a partition is written again. Those are expected to cut nothing.
-func (w *world) abandon(p *cluster, cuts map[types.TopicPartition][]history.Batch) bool {
+func (w *world) abandon(p *cluster, cuts map[types.TopicPartition]history.Cut) bool {
 	err := w.order(p, func(ctx context.Context, cl *console.Client) error {
 		_, err := cl.OnTopics(ctx, mirrorName, "abandon", console.TopicsRequest{})
 		return err
