@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,21 +102,86 @@ func (c *credentialFlags) mechanisms(otherwise []kadm.ScramMechanism) ([]kadm.Sc
 	return slices.Compact(out), nil
 }
 
-// credentialsOf gives what a user has, by mechanism; nothing for one that there isn't.
-func credentialsOf(ctx context.Context, adm *kadm.Client, user string) (map[kadm.ScramMechanism]int32, error) {
-	users, err := adm.DescribeUserSCRAMs(ctx, user)
+// account is a user whose credentials are read, and may be changed.
+type account struct {
+	target Target
+	adm    *kadm.Client
+	close  func()
+	name   string
+	has    map[kadm.ScramMechanism]int32 // iterations by mechanism; empty for a user that there isn't
+}
+
+// account asks for what the user has. Whoever gets one closes it.
+func (c *credentialFlags) account(ctx context.Context, t Target) (*account, error) {
+	name, err := c.name()
 	if err != nil {
 		return nil, err
 	}
-	u := users[user]
+	a := &account{target: t, name: name, has: make(map[kadm.ScramMechanism]int32)}
+	if a.adm, a.close, err = t.admin(); err != nil {
+		return nil, err
+	}
+	if err := a.read(ctx); err != nil {
+		a.close()
+		return nil, t.reach(err)
+	}
+	return a, nil
+}
+
+func (a *account) read(ctx context.Context) error {
+	users, err := a.adm.DescribeUserSCRAMs(ctx, a.name)
+	if err != nil {
+		return err
+	}
+	u := users[a.name]
 	if u.Err != nil && !errors.Is(u.Err, kerr.ResourceNotFound) {
-		return nil, kafkaError(u.Err, u.ErrMessage)
+		return kafkaError(u.Err, u.ErrMessage)
 	}
-	has := make(map[kadm.ScramMechanism]int32)
 	for _, info := range u.CredInfos {
-		has[info.Mechanism] = info.Iterations
+		a.has[info.Mechanism] = info.Iterations
 	}
-	return has, nil
+	return nil
+}
+
+// setPassword asks for a password and writes it for each mechanism by a request of its
+// own: a user may appear once in a request of Kafka's.
+func (a *account) setPassword(ctx context.Context, s Streams, from *passwordFlags, mechanisms []kadm.ScramMechanism, iterations func(kadm.ScramMechanism) int32) error {
+	password, err := from.password(s, a.name)
+	if err != nil {
+		return err
+	}
+	for i, m := range mechanisms {
+		err := a.alter(ctx, m, nil, []kadm.UpsertSCRAM{{User: a.name, Mechanism: m, Iterations: iterations(m), Password: password}})
+		if err != nil && i > 0 {
+			err = fmt.Errorf("%w (the password for %s is set: the same command again does the rest)", err, mechanismNames(mechanisms[:i]))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alter writes or removes what the user has for one mechanism.
+func (a *account) alter(ctx context.Context, m kadm.ScramMechanism, remove []kadm.DeleteSCRAM, set []kadm.UpsertSCRAM) error {
+	out, err := a.adm.AlterUserSCRAMs(ctx, remove, set)
+	if err == nil {
+		err = kafkaError(out[a.name].Err, out[a.name].ErrMessage)
+	}
+	if err != nil {
+		return a.target.reach(fmt.Errorf("user %s, %s: %w", a.name, m, err))
+	}
+	return nil
+}
+
+// having gives those of the mechanisms that the user has a password for.
+func (a *account) having(list []kadm.ScramMechanism) []kadm.ScramMechanism {
+	return slices.DeleteFunc(slices.Clone(list), func(m kadm.ScramMechanism) bool { _, ok := a.has[m]; return !ok })
+}
+
+// allMechanisms are those that a password can be kept for.
+func allMechanisms() []kadm.ScramMechanism {
+	return []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512}
 }
 
 func mechanismNames(list []kadm.ScramMechanism) string {
@@ -137,61 +203,27 @@ type userAddCmd struct {
 }
 
 func (c *userAddCmd) Run(ctx context.Context, s Streams) error {
-	user, err := c.name()
+	mechanisms, err := c.mechanisms(allMechanisms())
 	if err != nil {
 		return err
 	}
-	mechanisms, err := c.mechanisms([]kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512})
+	user, err := c.account(ctx, c.Target)
 	if err != nil {
 		return err
 	}
-	adm, closeClient, err := c.admin()
-	if err != nil {
-		return err
-	}
-	defer closeClient()
+	defer user.close()
 	// The protocol has no write that depends on what is there: of two who add one user
 	// at the same moment the later one's password holds.
-	has, err := credentialsOf(ctx, adm, user)
-	if err != nil {
-		return c.reach(err)
-	}
 	for _, m := range mechanisms {
-		if _, exists := has[m]; exists {
-			return fmt.Errorf("user %s exists already, with a password for %s: tidemark user passwd %s changes it", user, m, user)
+		if _, exists := user.has[m]; exists {
+			return fmt.Errorf("user %s exists already, with a password for %s: tidemark user passwd %s changes it", user.name, m, user.name)
 		}
 	}
-	password, err := c.password(s, user)
-	if err != nil {
+	if err := user.setPassword(ctx, s, &c.passwordFlags, mechanisms, func(kadm.ScramMechanism) int32 { return c.Iterations }); err != nil {
 		return err
 	}
-	if err := setPasswords(ctx, adm, user, password, mechanisms, func(kadm.ScramMechanism) int32 { return c.Iterations }); err != nil {
-		return c.reach(err)
-	}
-	fmt.Fprintf(s.Out, "added %s (%s)\n", user, mechanismNames(mechanisms))
+	fmt.Fprintf(s.Out, "added %s (%s)\n", user.name, mechanismNames(mechanisms))
 	return nil
-}
-
-// setPasswords writes a password for each mechanism by a request of its own: a user
-// may appear once in a request of Kafka's.
-func setPasswords(ctx context.Context, adm *kadm.Client, user, password string, mechanisms []kadm.ScramMechanism, iterations func(kadm.ScramMechanism) int32) error {
-	for i, m := range mechanisms {
-		out, err := adm.AlterUserSCRAMs(ctx, nil, []kadm.UpsertSCRAM{{User: user, Mechanism: m, Iterations: iterations(m), Password: password}})
-		if err := alterFault(user, out, err); err != nil {
-			if i > 0 {
-				err = fmt.Errorf("%w (the password for %s is set: the same command again does the rest)", err, mechanismNames(mechanisms[:i]))
-			}
-			return fmt.Errorf("user %s, %s: %w", user, m, err)
-		}
-	}
-	return nil
-}
-
-func alterFault(user string, out kadm.AlteredUserSCRAMs, err error) error {
-	if err != nil {
-		return err
-	}
-	return kafkaError(out[user].Err, out[user].ErrMessage)
 }
 
 type userPasswdCmd struct {
@@ -202,51 +234,28 @@ type userPasswdCmd struct {
 }
 
 func (c *userPasswdCmd) Run(ctx context.Context, s Streams) error {
-	user, err := c.name()
+	user, err := c.account(ctx, c.Target)
 	if err != nil {
 		return err
 	}
-	adm, closeClient, err := c.admin()
-	if err != nil {
-		return err
+	defer user.close()
+	if len(user.has) == 0 {
+		return fmt.Errorf("there is no user %s: tidemark user add %s makes it", user.name, user.name)
 	}
-	defer closeClient()
-	has, err := credentialsOf(ctx, adm, user)
-	if err != nil {
-		return c.reach(err)
-	}
-	if len(has) == 0 {
-		return fmt.Errorf("there is no user %s: tidemark user add %s makes it", user, user)
-	}
-	var all []kadm.ScramMechanism
-	for _, m := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
-		if _, ok := has[m]; ok {
-			all = append(all, m)
-		}
-	}
+	all := user.having(allMechanisms())
 	mechanisms, err := c.mechanisms(all)
 	if err != nil {
 		return err
 	}
-	password, err := c.password(s, user)
-	if err != nil {
+	iterations := func(m kadm.ScramMechanism) int32 {
+		return cmp.Or(c.Iterations, user.has[m], iterationsDefault)
+	}
+	if err := user.setPassword(ctx, s, &c.passwordFlags, mechanisms, iterations); err != nil {
 		return err
 	}
-	iterations := func(m kadm.ScramMechanism) int32 {
-		if before, ok := has[m]; ok && c.Iterations == 0 {
-			return before
-		}
-		if c.Iterations == 0 {
-			return iterationsDefault
-		}
-		return c.Iterations
-	}
-	if err := setPasswords(ctx, adm, user, password, mechanisms, iterations); err != nil {
-		return c.reach(err)
-	}
-	fmt.Fprintf(s.Out, "changed the password of %s (%s)\n", user, mechanismNames(mechanisms))
+	fmt.Fprintf(s.Out, "changed the password of %s (%s)\n", user.name, mechanismNames(mechanisms))
 	if rest := slices.DeleteFunc(all, func(m kadm.ScramMechanism) bool { return slices.Contains(mechanisms, m) }); len(rest) > 0 {
-		fmt.Fprintf(s.Err, "%s still has the password it had for %s; PLAIN takes either\n", user, mechanismNames(rest))
+		fmt.Fprintf(s.Err, "%s still has the password it had for %s; PLAIN takes either\n", user.name, mechanismNames(rest))
 	}
 	return nil
 }
@@ -258,42 +267,33 @@ type userRemoveCmd struct {
 }
 
 func (c *userRemoveCmd) Run(ctx context.Context, s Streams) error {
-	user, err := c.name()
+	asked, err := c.mechanisms(allMechanisms())
 	if err != nil {
 		return err
 	}
 	if err := askable(s, c.Yes); err != nil {
 		return err
 	}
-	adm, closeClient, err := c.admin()
+	user, err := c.account(ctx, c.Target)
 	if err != nil {
 		return err
 	}
-	defer closeClient()
-	has, err := credentialsOf(ctx, adm, user)
-	if err != nil {
-		return c.reach(err)
-	}
-	wanted, err := c.mechanisms([]kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512})
-	if err != nil {
-		return err
-	}
-	wanted = slices.DeleteFunc(slices.Clone(wanted), func(m kadm.ScramMechanism) bool { _, ok := has[m]; return !ok })
+	defer user.close()
+	wanted := user.having(asked)
 	if len(wanted) == 0 {
-		return fmt.Errorf("there is no user %s with such a password: tidemark user list shows who there is", user)
+		return fmt.Errorf("there is no user %s with such a password: tidemark user list shows who there is", user.name)
 	}
-	if err := confirm(s, c.Yes, fmt.Sprintf("User %s can't log in any more by %s.", user, mechanismNames(wanted)), user); err != nil {
+	if err := confirm(s, c.Yes, fmt.Sprintf("User %s can't log in any more by %s.", user.name, mechanismNames(wanted)), user.name); err != nil {
 		return err
 	}
 	for _, m := range wanted {
-		out, err := adm.AlterUserSCRAMs(ctx, []kadm.DeleteSCRAM{{User: user, Mechanism: m}}, nil)
-		if err := alterFault(user, out, err); err != nil {
-			return c.reach(fmt.Errorf("user %s, %s: %w", user, m, err))
+		if err := user.alter(ctx, m, []kadm.DeleteSCRAM{{User: user.name, Mechanism: m}}, nil); err != nil {
+			return err
 		}
 	}
-	fmt.Fprintf(s.Out, "removed %s (%s)\n", user, mechanismNames(wanted))
-	if len(wanted) == len(has) {
-		fmt.Fprintf(s.Err, "what ACLs say of User:%s stays: tidemark acl list --principal User:%s\n", user, user)
+	fmt.Fprintf(s.Out, "removed %s (%s)\n", user.name, mechanismNames(wanted))
+	if len(wanted) == len(user.has) {
+		fmt.Fprintf(s.Err, "what ACLs say of User:%s stays: tidemark acl list --principal User:%s\n", user.name, user.name)
 	}
 	return nil
 }
