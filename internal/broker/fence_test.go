@@ -112,6 +112,20 @@ func TestMarkersPassTheFence(t *testing.T) {
 	}
 }
 
+// No transaction takes in a partition that a mirror writes.
+func TestNoTransactionInAMirror(t *testing.T) {
+	b := newWorld(t).open()
+	id := createTopic(t, b, "a", 1)
+	p := mustPartition(t, b, "a", 0)
+	changeFence(t, b, p, id, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+		next := rec.Clone()
+		next.Writable, next.Mirror, next.LeaderEpoch = false, &meta.MirrorState{Name: "m", State: meta.MirrorMirroring, StartID: "s", Copied: true}, rec.LeaderEpoch+1
+		return next, nil
+	})
+	_, _, err := p.Guard(testContext(t), 7, 0)
+	wantCode(t, "a transaction that begins", err, wire.ErrPolicyViolation)
+}
+
 // A batch that isn't a marker may not get past the fence, whatever led it there.
 func TestDataBehindAFence(t *testing.T) {
 	b := newWorld(t).open()

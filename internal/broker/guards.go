@@ -76,8 +76,11 @@ func (p *Partition) Guard(ctx context.Context, id types.ProducerID, epoch int16)
 	if s.log.InTransaction(id, epoch) {
 		return 0, true, nil
 	}
-	if s.fenced {
-		return 0, false, errFenced(p.tp) // no transaction takes the partition in for it
+	switch { // no transaction takes the partition in for what is refused then
+	case s.fenced:
+		return 0, false, errFenced(p.tp)
+	case s.mirror != "":
+		return 0, false, api.ErrReadOnly(p.tp.Topic, s.mirror)
 	}
 	err = p.Do(ctx, func(*Owned) error {
 		if open = p.log.InTransaction(id, epoch); !open {

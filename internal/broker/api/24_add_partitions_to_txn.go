@@ -12,7 +12,7 @@ import (
 //
 // Behaviour
 //   - All partitions are added or none: if one is unknown, the others are
-//     OPERATION_NOT_ATTEMPTED; so they are if a switchover has closed one, which is
+//     OPERATION_NOT_ATTEMPTED; so they are if a switchover has closed one, or a mirror writes it, which is
 //     POLICY_VIOLATION.
 //   - Older clients (before v2) are told INVALID_PRODUCER_EPOCH where newer ones are
 //     told PRODUCER_FENCED.
@@ -59,7 +59,7 @@ func (r refusedPartitions) or(code wire.ErrCode, topic string, n int32) int16 {
 }
 
 // addAll adds all partitions, or looks whether they are there, unless no topic has
-// some, or a switchover has closed some.
+// some, a switchover has closed some, or a mirror writes them.
 func (c *Call) addAll(add transaction.Add) (wire.ErrCode, refusedPartitions) {
 	refused := refusedPartitions{}
 	for _, tp := range add.Partitions {
@@ -68,7 +68,7 @@ func (c *Call) addAll(add transaction.Add) (wire.ErrCode, refusedPartitions) {
 			refused[tp] = wire.ErrUnknownTopicOrPartition
 			continue
 		}
-		if rec, _ := c.Image.Partition(t.Record.ID, tp.Partition); rec != nil && rec.Fence != nil && !add.VerifyOnly {
+		if rec, _ := c.Image.Partition(t.Record.ID, tp.Partition); rec != nil && (rec.Fence != nil || rec.IsMirror()) && !add.VerifyOnly {
 			refused[tp] = wire.ErrPolicyViolation
 		}
 	}

@@ -105,11 +105,14 @@ func TestAddPartitionsToTxn(t *testing.T) {
 	}
 
 	w.topic("closed", topicOptions{fenced: true})
-	closed := in.Topics
-	in.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{0}}, {Topic: "closed", Partitions: []int32{0}}}
-	f(3, transaction.None, wire.ErrOperationNotAttempted, wire.ErrPolicyViolation)
-	if in.Topics = closed; len(txns.asked) != asked {
-		t.Error("the coordinator was asked about a partition that a switchover has closed")
+	w.topic("mirrored", topicOptions{mirror: "m"})
+	before := in.Topics
+	for _, name := range []string{"closed", "mirrored"} {
+		in.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{0}}, {Topic: name, Partitions: []int32{0}}}
+		f(3, transaction.None, wire.ErrOperationNotAttempted, wire.ErrPolicyViolation)
+	}
+	if in.Topics = before; len(txns.asked) != asked {
+		t.Error("the coordinator was asked about a partition that a switchover has closed, or a mirror writes")
 	}
 
 	in.Transactions = []kmsg.AddPartitionsToTxnRequestTransaction{{TransactionalID: "id", ProducerID: 5, ProducerEpoch: 2, VerifyOnly: true,

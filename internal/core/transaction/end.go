@@ -1,6 +1,8 @@
 package transaction
 
 import (
+	"slices"
+
 	"tidemark/internal/assert"
 	"tidemark/internal/core/types"
 )
@@ -25,6 +27,13 @@ func (t *Table) end(now types.Millis, ev End, out *Effects) {
 	}
 	decided, agrees := x.meta.decision(ev.Commit)
 	switch {
+	case ev.Commit && !repeated && t.hasLost(x):
+		t.decide(x, x.meta.fenced(t.wall(now)), out, func(code ErrorCode, out *Effects) {
+			if code == None {
+				code = ProducerFenced
+			}
+			out.answer(ev, code)
+		})
 	case repeated && !decided:
 		out.answer(ev, ProducerFenced) // a late copy: the producer is in its next transaction
 	case decided && x.meta.State.isPrepared() && agrees:
@@ -37,6 +46,12 @@ func (t *Table) end(now types.Millis, ev End, out *Effects) {
 	default:
 		out.answer(ev, InvalidTxnState)
 	}
+}
+
+// hasLost reports whether an open transaction can't be committed any more: part of it
+// belongs to another cluster's history.
+func (t *Table) hasLost(x *entry) bool {
+	return x.meta.State == Ongoing && t.Lost != nil && slices.ContainsFunc(x.meta.Partitions, t.Lost)
 }
 
 // decision reports whether the newest transaction is decided, and as asked.
@@ -119,7 +134,7 @@ func (t *Table) complete(now types.Millis, x *entry, out *Effects) {
 	})
 }
 
-// sweep ends what is open for too long, completes what the log had no room for,
+// sweep ends what is open for too long, or can't be committed any more, completes what the log had no room for,
 // and forgets ids that nobody uses.
 func (t *Table) sweep(now types.Millis, out *Effects) {
 	retry := t.retry
@@ -135,6 +150,9 @@ func (t *Table) sweep(now types.Millis, out *Effects) {
 		case x.changing:
 		case x.meta.State == Ongoing && now-x.startedAt >= x.meta.Timeout && !t.Rules.NoTimeouts:
 			out.Notes = append(out.Notes, Note{ID: x.id, What: "transaction was open for too long and is aborted", Metadata: x.meta})
+			t.decide(x, x.meta.fenced(wall), out, func(ErrorCode, *Effects) {})
+		case t.hasLost(x):
+			out.Notes = append(out.Notes, Note{ID: x.id, What: "transaction is aborted: partitions of it are another cluster's mirrors now", Metadata: x.meta})
 			t.decide(x, x.meta.fenced(wall), out, func(ErrorCode, *Effects) {})
 		case x.meta.State == Empty || x.meta.State == CompleteCommit || x.meta.State == CompleteAbort:
 			if wall-x.meta.UpdatedAt >= t.cfg.IDExpiration {

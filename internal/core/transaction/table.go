@@ -39,6 +39,9 @@ type entry struct {
 // Table holds the transactional ids of one partition of __transaction_state. It
 // has one owner; nothing in it is safe for concurrent use.
 type Table struct {
+	// Lost reports whether a partition belongs to another cluster's history by now: what
+	// a transaction has in it was ended there, or cut. nil: none does. Set before the first Step.
+	Lost func(types.TopicPartition) bool
 	// Rules are switched off by the simulator alone; set before the first Step.
 	Rules     Rules
 	cfg       Config

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/mirror"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
@@ -49,7 +50,20 @@ func (c *Coordinator) leaderOf(tp types.TopicPartition) (leader types.BrokerID, 
 	case rec == nil:
 		return types.NoBroker, false
 	case rec.IsMirror():
-		return types.NoBroker, !mirror.MayGoBack(rec)
+		return types.NoBroker, isLost(rec)
 	}
 	return rec.Leader, false
 }
+
+// lost is the table's: the partition has become a mirror, and stays one.
+func (c *Coordinator) lost(tp types.TopicPartition) bool {
+	image := c.o.Image()
+	t, ok := image.TopicByName(tp.Topic)
+	if !ok {
+		return false
+	}
+	rec, _ := image.Partition(t.ID, tp.Partition)
+	return rec != nil && isLost(rec)
+}
+
+func isLost(rec *meta.PartitionRecord) bool { return rec.IsMirror() && !mirror.MayGoBack(rec) }

@@ -45,7 +45,7 @@ func (l *loop) Run() {
 func (l *loop) live() error {
 	l.effects.Reset()
 	l.table = transaction.NewTable(l.c.o.Config.Table)
-	l.table.Rules = l.c.o.Rules.Table
+	l.table.Lost, l.table.Rules = l.c.lost, l.c.o.Rules.Table
 	l.clock = statelog.NewSteady(l.Context, l.c.o.Now)
 	err := statelog.Guarded(l.loadAndServe)
 	l.end(err)
