@@ -186,10 +186,10 @@ func (b *Broker) RemoveMember(ctx context.Context, id string) error {
 }
 
 // Decommission moves every replica off a broker and gives the number of
-// partitions that it still holds. Asked again it goes on.
-func (b *Broker) Decommission(ctx context.Context, id types.BrokerID) (left int, err error) {
+// partitions that it still holds. Asked again it goes on; with dryRun it begins nothing.
+func (b *Broker) Decommission(ctx context.Context, id types.BrokerID, dryRun bool) (left int, err error) {
 	moves, left, err := control.Evacuate(b.Image(), id)
-	if err != nil || len(moves) == 0 {
+	if err != nil || len(moves) == 0 || dryRun {
 		return left, err
 	}
 	changes := make([]api.Reassignment, len(moves))

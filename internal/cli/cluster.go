@@ -14,6 +14,7 @@ import (
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/embed"
+	"tidemark/internal/metastore/member"
 )
 
 // clusterCmd is `tidemark cluster …`.
@@ -124,12 +125,22 @@ type clusterRemoveCmd struct {
 }
 
 func (c *clusterRemoveCmd) Run(ctx context.Context, s Streams) error {
-	warning := "This takes member " + c.Member + " out of the metadata quorum. Its node can come back only with an empty metadata folder and --join."
-	if err := confirm(s, c.Yes, warning, c.Member); err != nil {
+	if err := askable(s, c.Yes); err != nil {
 		return err
 	}
 	cl, err := c.client()
 	if err != nil {
+		return err
+	}
+	st, err := cl.Cluster(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(st.Members, func(m member.Info) bool { return m.ID == c.Member }) {
+		return fmt.Errorf("the metadata quorum has no member %s: tidemark cluster status lists them", c.Member)
+	}
+	warning := "This takes member " + c.Member + " out of the metadata quorum. Its node can come back only with an empty metadata folder and --join."
+	if err := confirm(s, c.Yes, warning, c.Member); err != nil {
 		return err
 	}
 	if err := cl.RemoveMember(ctx, c.Member); err != nil {
@@ -150,16 +161,24 @@ type clusterDecommissionCmd struct {
 const decommissionPoll = time.Second
 
 func (c *clusterDecommissionCmd) Run(ctx context.Context, s Streams) error {
-	if err := confirm(s, c.Yes, fmt.Sprintf("This moves every replica off broker %d.", c.Node), fmt.Sprint(c.Node)); err != nil {
+	if err := askable(s, c.Yes); err != nil {
 		return err
 	}
 	cl, err := c.client()
 	if err != nil {
 		return err
 	}
+	held, err := cl.Decommission(ctx, c.Node, true)
+	if err != nil {
+		return err
+	}
+	warning := fmt.Sprintf("This moves every replica off broker %d, those of %d partitions.", c.Node, held.Left)
+	if err := confirm(s, c.Yes, warning, fmt.Sprint(c.Node)); err != nil {
+		return err
+	}
 	limit := time.Now().Add(c.Wait)
 	for last := -1; ; {
-		d, err := cl.Decommission(ctx, c.Node)
+		d, err := cl.Decommission(ctx, c.Node, false)
 		if err != nil {
 			return err
 		}
@@ -194,6 +213,9 @@ func (c *clusterResetCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	dir := broker.MetadataDir(cfg)
+	if err := embed.CanReset(ctx, broker.EmbedOptions(cfg)); err != nil {
+		return err
+	}
 	warning := "This makes the metadata in " + dir + " the cluster's only copy. What the other members had and this one hadn't received is lost, " +
 		"and they must never be started on their folders again."
 	if err := confirm(s, c.Yes, warning, fmt.Sprint(cfg.NodeID)); err != nil {

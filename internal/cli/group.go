@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // groupCmd is `tidemark group …`.
@@ -258,7 +259,7 @@ type groupDeleteCmd struct {
 }
 
 func (c *groupDeleteCmd) Run(ctx context.Context, s Streams) error {
-	if err := confirm(s, c.Yes, "This deletes the group "+c.Group+" and its committed offsets.", c.Group); err != nil {
+	if err := askable(s, c.Yes); err != nil {
 		return err
 	}
 	adm, closeClient, err := c.admin()
@@ -266,9 +267,33 @@ func (c *groupDeleteCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	defer closeClient()
+	if err := c.find(ctx, adm); err != nil {
+		return c.reach(err)
+	}
+	if err := confirm(s, c.Yes, "This deletes the group "+c.Group+" and its committed offsets.", c.Group); err != nil {
+		return err
+	}
 	if _, err := adm.DeleteGroup(ctx, c.Group); err != nil {
 		return c.reach(fmt.Errorf("group %s: %w", c.Group, err))
 	}
 	fmt.Fprintf(s.Out, "deleted %s\n", c.Group)
+	return nil
+}
+
+// find refuses a group that isn't there, or that members use.
+func (c *groupDeleteCmd) find(ctx context.Context, adm *kadm.Client) error {
+	groups, err := adm.DescribeGroups(ctx, c.Group)
+	if err != nil {
+		return err
+	}
+	g := groups[c.Group]
+	switch {
+	case g.State == "Dead", errors.Is(g.Err, kerr.GroupIDNotFound):
+		return fmt.Errorf("there is no group %s: tidemark group list shows them", c.Group)
+	case g.Err != nil:
+		return fmt.Errorf("group %s: %w", c.Group, g.Err)
+	case len(g.Members) > 0:
+		return fmt.Errorf("group %s has %d members: stop them first (tidemark group describe %s shows who they are)", c.Group, len(g.Members), c.Group)
+	}
 	return nil
 }

@@ -80,8 +80,8 @@ func (c *mirrorCreateCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	if c.DryRun {
-		if _, err := cl.Status(ctx, c.Name); err == nil {
-			return fmt.Errorf("mirror %s exists: choose another name, or delete it first", c.Name)
+		if err := nameIsFree(ctx, cl, c.Name); err != nil {
+			return err
 		}
 		fmt.Fprintf(s.Err, "mirror %s would be made; nothing was changed\n", c.Name)
 		return nil
@@ -94,6 +94,15 @@ func (c *mirrorCreateCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	return c.printStatus(s, st)
+}
+
+// nameIsFree refuses the name of a mirror that there is.
+func nameIsFree(ctx context.Context, cl *console.Client, name string) error {
+	all, err := cl.Mirrors(ctx)
+	if err == nil && slices.ContainsFunc(all, func(m mirror.Status) bool { return m.Mirror == name }) {
+		err = fmt.Errorf("mirror %s exists: choose another name, or delete it first", name)
+	}
+	return err
 }
 
 // printStatus prints a mirror with its partitions.
@@ -458,6 +467,12 @@ func (c *mirrorDeleteCmd) Run(ctx context.Context, s Streams) error {
 		for _, line := range words {
 			fmt.Fprintf(s.Err, "%s; nothing was changed\n", line)
 		}
+		return err
+	}
+	if err := askable(s, c.Yes); err != nil {
+		return err
+	}
+	if _, err := cl.TryDelete(ctx, c.Name); err != nil {
 		return err
 	}
 	if err := confirm(s, c.Yes, "This forgets the mirror "+c.Name+". Its topics stay.", c.Name); err != nil {

@@ -81,15 +81,21 @@ func (c *mirrorFailbackCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
+	if err := askable(s, c.Yes || c.DryRun); err != nil {
+		return err
+	}
 	req := mirror.PreviewRequest{Topics: c.Topic, Rollback: c.Rollback}
 	plan := c.Plan
-	if plan == "" || c.DryRun {
+	if plan == "" || c.DryRun || !c.Yes { // whoever is asked sees what it is about
 		p, err := cl.Preview(ctx, c.Name, req)
 		if err != nil {
 			return err
 		}
 		if err := c.printPreview(s, p); err != nil || c.DryRun {
 			return err
+		}
+		if plan != "" && plan != p.Plan {
+			return fmt.Errorf("plan %s doesn't hold any more: what it showed has changed, and is plan %s now", plan, orDash(p.Plan))
 		}
 		plan = p.Plan
 	}
@@ -122,6 +128,9 @@ func (c *mirrorSwitchoverCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	req := mirror.SwitchoverRequest{TimeoutMs: types.Millis(c.Timeout.Milliseconds()), SettleMs: types.Millis(c.Settle.Milliseconds()), Reverse: c.Reverse, DryRun: c.DryRun}
+	if err := askable(s, c.Yes || c.DryRun); err != nil {
+		return err
+	}
 	start, err := startOf(ctx, cl, c.Name)
 	if err != nil {
 		return err
@@ -165,6 +174,9 @@ func (c onTopics) run(ctx context.Context, s Streams, verb, warning string) erro
 	if err != nil {
 		return err
 	}
+	if err := askable(s, c.Yes || c.DryRun); err != nil {
+		return err
+	}
 	orders := []mirror.FailoverOrder{{Topics: c.Topic}}
 	if verb == "abandon" {
 		st, err := cl.Status(ctx, c.Name)
@@ -173,19 +185,28 @@ func (c onTopics) run(ctx context.Context, s Streams, verb, warning string) erro
 		}
 		orders = st.StartsOf(c.Topic)
 	}
-	if !c.DryRun {
-		if err := confirm(s, c.Yes, warning, c.Name); err != nil {
+	if c.DryRun || !c.Yes {
+		words, err := c.order(ctx, cl, verb, orders, true)
+		if err != nil || c.DryRun {
+			return printWords(s, c.DryRun, words, err)
+		}
+		if err := confirm(s, c.Yes, strings.Join(append(words, warning), "\n"), c.Name); err != nil {
 			return err
 		}
 	}
-	var words []string
+	words, err := c.order(ctx, cl, verb, orders, false)
+	return printWords(s, false, words, err)
+}
+
+// order sends the verb's orders one after another, until one fails, and gives what was, or would be, done.
+func (c onTopics) order(ctx context.Context, cl *console.Client, verb string, orders []mirror.FailoverOrder, dryRun bool) (words []string, err error) {
 	for _, o := range orders {
-		did, err := cl.OnTopics(ctx, c.Name, verb, console.TopicsRequest{Topics: o.Topics, DryRun: c.DryRun, StartID: o.StartID})
+		did, err := cl.OnTopics(ctx, c.Name, verb, console.TopicsRequest{Topics: o.Topics, DryRun: dryRun, StartID: o.StartID})
 		if words = append(words, did...); err != nil {
-			return printWords(s, c.DryRun, words, err)
+			return words, err
 		}
 	}
-	return printWords(s, c.DryRun, words, nil)
+	return words, nil
 }
 
 // printWords prints what a verb did, or would do, line by line.
@@ -225,11 +246,19 @@ func (c *mirrorReopenCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	if !c.DryRun {
-		if err := confirm(s, c.Yes, "This lets clients write here again to what a switchover closed. If the other side was promoted, there are two primaries then.", "reopen"); err != nil {
+	if err := askable(s, c.Yes || c.DryRun); err != nil {
+		return err
+	}
+	if c.DryRun || !c.Yes {
+		words, err := cl.Reopen(ctx, console.TopicsRequest{Topics: c.Topic, DryRun: true})
+		if err != nil || c.DryRun {
+			return printWords(s, c.DryRun, words, err)
+		}
+		warning := "This lets clients write here again to what a switchover closed. If the other side was promoted, there are two primaries then."
+		if err := confirm(s, c.Yes, strings.Join(append(words, warning), "\n"), "reopen"); err != nil {
 			return err
 		}
 	}
-	words, err := cl.Reopen(ctx, console.TopicsRequest{Topics: c.Topic, DryRun: c.DryRun})
-	return printWords(s, c.DryRun, words, err)
+	words, err := cl.Reopen(ctx, console.TopicsRequest{Topics: c.Topic})
+	return printWords(s, false, words, err)
 }

@@ -133,7 +133,13 @@ func (c *mirrorDrillDeleteCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
+	if err := askable(s, c.Yes || c.DryRun); err != nil {
+		return err
+	}
 	if !c.DryRun {
+		if _, err := cl.DeleteDrill(ctx, c.Drill, true); err != nil {
+			return err
+		}
 		if err := confirm(s, c.Yes, "This deletes the topics of drill "+c.Drill+" and what was written to them. The mirror stays as it is.", c.Drill); err != nil {
 			return err
 		}

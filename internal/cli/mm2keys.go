@@ -249,11 +249,14 @@ func (c *mirrorImportMM2Cmd) Run(ctx context.Context, s Streams) error {
 	if c.DryRun {
 		return nil
 	}
-	if err := confirm(s, c.Yes, "This makes mirror "+imp.Spec.Name+" as said. Stop MirrorMaker's flow first: both would write the same topics.", imp.Spec.Name); err != nil {
-		return err
-	}
 	cl, err := c.client()
 	if err != nil {
+		return err
+	}
+	if err := nameIsFree(ctx, cl, imp.Spec.Name); err != nil {
+		return err
+	}
+	if err := confirm(s, c.Yes, "This makes mirror "+imp.Spec.Name+" as said. Stop MirrorMaker's flow first: both would write the same topics.", imp.Spec.Name); err != nil {
 		return err
 	}
 	st, err := cl.Create(ctx, imp.Spec)

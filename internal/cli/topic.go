@@ -251,7 +251,7 @@ type topicDeleteCmd struct {
 }
 
 func (c *topicDeleteCmd) Run(ctx context.Context, s Streams) error {
-	if err := confirm(s, c.Yes, "This deletes the topic "+c.Name+" and all its records.", c.Name); err != nil {
+	if err := askable(s, c.Yes); err != nil {
 		return err
 	}
 	adm, closeClient, err := c.admin()
@@ -259,6 +259,17 @@ func (c *topicDeleteCmd) Run(ctx context.Context, s Streams) error {
 		return err
 	}
 	defer closeClient()
+	topics, err := adm.ListTopics(ctx, c.Name)
+	if err != nil {
+		return c.reach(err)
+	}
+	if err := topics[c.Name].Err; err != nil {
+		return c.reach(fmt.Errorf("topic %s: %w", c.Name, err))
+	}
+	warning := fmt.Sprintf("This deletes the topic %s, of %d partitions, and all its records.", c.Name, len(topics[c.Name].Partitions))
+	if err := confirm(s, c.Yes, warning, c.Name); err != nil {
+		return err
+	}
 	resp, err := adm.DeleteTopic(ctx, c.Name)
 	if err != nil {
 		return c.reach(kafkaError(err, resp.ErrMessage))

@@ -20,8 +20,9 @@ type Membership interface {
 	// Members lists the quorum; none where it is an etcd that the user runs.
 	Members(ctx context.Context) ([]member.Info, error)
 	RemoveMember(ctx context.Context, id string) error
-	// Decommission moves every replica off a broker and gives how many partitions it still holds.
-	Decommission(ctx context.Context, id types.BrokerID) (left int, err error)
+	// Decommission moves every replica off a broker and gives how many partitions it still
+	// holds; with dryRun it only says whether that can be done.
+	Decommission(ctx context.Context, id types.BrokerID, dryRun bool) (left int, err error)
 	// ReplaceNode lets a new machine take the id of a node that is lost for good.
 	ReplaceNode(ctx context.Context, id types.BrokerID, dryRun bool) (member.Replaced, error)
 	// Forget ends what is remembered of a node that is gone and holds nothing.
@@ -107,7 +108,7 @@ func (s *Server) decommission(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	left, err := s.node.Membership().Decommission(r.Context(), id)
+	left, err := s.node.Membership().Decommission(r.Context(), id, r.URL.Query().Get("dryRun") == "true")
 	if err != nil {
 		return err
 	}
@@ -125,8 +126,9 @@ func (c *Client) RemoveMember(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/cluster/members/"+url.PathEscape(id), nil, &struct{}{})
 }
 
-// Decommission has a broker emptied and tells how many partitions it still holds.
-func (c *Client) Decommission(ctx context.Context, id int32) (out Decommissioned, err error) {
-	err = c.call(ctx, http.MethodPost, fmt.Sprintf("/api/v1/cluster/nodes/%d/decommission", id), nil, &out)
+// Decommission has a broker emptied and tells how many partitions it still holds; with
+// dryRun it only says whether that can be done.
+func (c *Client) Decommission(ctx context.Context, id int32, dryRun bool) (out Decommissioned, err error) {
+	err = c.call(ctx, http.MethodPost, fmt.Sprintf("/api/v1/cluster/nodes/%d/decommission?dryRun=%t", id, dryRun), nil, &out)
 	return out, err
 }

@@ -65,7 +65,7 @@ func (fakeMembership) RemoveMember(_ context.Context, id string) error {
 	return nil
 }
 
-func (fakeMembership) Decommission(_ context.Context, id types.BrokerID) (int, error) {
+func (fakeMembership) Decommission(_ context.Context, id types.BrokerID, _ bool) (int, error) {
 	return int(id), nil
 }
 

@@ -18,7 +18,8 @@ type Evacuation struct {
 // Evacuate plans how every partition that a broker holds gets another broker in
 // its place: one in a rack that the partition isn't in yet where that can be, the
 // one with the fewest replicas first. Partitions that leave it already are only
-// counted. It fails with ErrInvalidReplication if a partition needs more brokers than there are.
+// counted. It fails with ErrInvalidReplication if a partition needs more brokers than
+// there are, and with ErrUnknownNode for an id that the cluster has never heard of.
 func Evacuate(image *meta.Image, id types.BrokerID) (moves []Evacuation, left int, err error) {
 	load := make(map[types.BrokerID]int)
 	for p := range image.Partitions() {
@@ -47,6 +48,9 @@ func Evacuate(image *meta.Image, id types.BrokerID) (moves []Evacuation, left in
 		load[next]++
 		target[at] = next
 		moves = append(moves, Evacuation{Partition: p.ID, Target: target})
+	}
+	if left == 0 && !isKnown(image, id) {
+		return nil, 0, fmt.Errorf("node %d: %w; tidemark cluster status lists the nodes", id, ErrUnknownNode)
 	}
 	return moves, left, nil
 }

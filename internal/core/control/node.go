@@ -68,6 +68,13 @@ func holds(image *meta.Image, id types.BrokerID) (all, only int) {
 	return all, only
 }
 
+// isKnown reports whether a node is registered or remembered.
+func isKnown(image *meta.Image, id types.BrokerID) bool {
+	_, registered := image.BrokerEntry(id)
+	_, remembered := image.NodeEntry(id)
+	return registered || remembered
+}
+
 // claim plans that a node id is its folders', if that isn't written yet. held is
 // what the registration compares: that it is so.
 func claim(image *meta.Image, b *meta.BrokerRecord) (plans []meta.Plan, held meta.Compare) {

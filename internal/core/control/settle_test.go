@@ -348,6 +348,12 @@ func TestRacks(t *testing.T) {
 	small.create(me, topicRequest("b", 1, 1))
 	_, _, err = control.Evacuate(small.image, 1)
 	wantError(t, err, control.ErrInvalidReplication)
+	_, _, err = control.Evacuate(small.image, 9)
+	wantError(t, err, control.ErrUnknownNode)
+	small.register(2)
+	if _, left, err = control.Evacuate(small.image, 2); left != 0 || err != nil {
+		t.Errorf("a broker without a replica: %d left, %v", left, err)
+	}
 }
 
 // TestRebootedReplica (G13): an entry that was proposed for a registration that

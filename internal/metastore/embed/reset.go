@@ -16,17 +16,8 @@ import (
 // anybody else, to say so in it.
 func Reset(ctx context.Context, o Options, settle func(context.Context, metastore.Store) error) error {
 	o = o.withDefaults()
-	if !exists(filepath.Join(o.Dir, etcdFolder)) {
-		return errNoMember(o.Dir)
-	}
-	p, err := readPlace(o.Dir)
+	p, err := resettable(ctx, o)
 	if err != nil {
-		return err
-	}
-	if p == nil {
-		return fmt.Errorf("%s holds a lone member: there is nothing to reset", o.Dir)
-	}
-	if err := refuseAlive(ctx, o, p); err != nil {
 		return err
 	}
 	o.Join = nil
@@ -52,4 +43,25 @@ func Reset(ctx context.Context, o Options, settle func(context.Context, metastor
 		err = p.write(o.Dir)
 	}
 	return errors.Join(err, s.Close())
+}
+
+// CanReset says why a member can't be made the only one; it changes nothing.
+func CanReset(ctx context.Context, o Options) error {
+	_, err := resettable(ctx, o.withDefaults())
+	return err
+}
+
+// resettable gives what a folder's member knows of its cluster, if it may be reset.
+func resettable(ctx context.Context, o Options) (*place, error) {
+	if !exists(filepath.Join(o.Dir, etcdFolder)) {
+		return nil, errNoMember(o.Dir)
+	}
+	p, err := readPlace(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, fmt.Errorf("%s holds a lone member: there is nothing to reset", o.Dir)
+	}
+	return p, refuseAlive(ctx, o, p)
 }
