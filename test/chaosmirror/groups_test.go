@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tidemark/internal/console"
@@ -89,12 +90,14 @@ func (g *generation) commitEnds(stop context.Context) {
 	for harm.Pause(stop, commitEvery); stop.Err() == nil; harm.Pause(stop, commitEvery) {
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout) // not cut short: an offset may not arrive after the failback
 		if ends, err := g.c.adm.ListEndOffsets(ctx, topics()...); err == nil && ends.Error() == nil {
-			for _, tp := range slices.SortedFunc(maps.Keys(g.lineages), byName) {
+			own := kadm.Offsets{}
+			for _, tp := range slices.SortedFunc(maps.Keys(g.timelines), byName) {
 				if o, ok := ends.Lookup(tp.Topic, tp.Partition); ok {
 					g.committing(g.ownGroup(), tp, types.Offset(o.Offset))
+					own.Add(kadm.Offset{Topic: tp.Topic, Partition: tp.Partition, At: o.Offset, LeaderEpoch: o.LeaderEpoch})
 				}
 			}
-			if _, err := g.c.adm.CommitOffsets(ctx, g.ownGroup(), ends.Offsets()); err == nil {
+			if _, err := g.c.adm.CommitOffsets(ctx, g.ownGroup(), own); err == nil {
 				g.w.saw("offsets of log ends committed", 1)
 			}
 		}

@@ -35,7 +35,7 @@ type generation struct {
 	name string
 	// timelines says on which timeline each partition is written.
 	timelines map[types.TopicPartition]string
-	// lineages are the same partitions' whole lists.
+	// lineages are the whole lists of all partitions, also of those that are mirrors.
 	lineages    map[types.TopicPartition]history.Lineage
 	reading     sync.WaitGroup
 	haltReading context.CancelFunc
@@ -61,8 +61,9 @@ func (w *world) write(c *cluster) *generation {
 			return nil
 		}
 		for tp, rec := range r.partitions {
+			g.lineages[tp] = lineage(rec)
 			if n := len(rec.Timelines); rec.Writable && n > 0 {
-				g.timelines[tp], g.lineages[tp] = rec.Timelines[n-1].ID, lineage(rec)
+				g.timelines[tp] = rec.Timelines[n-1].ID
 			}
 		}
 	}
