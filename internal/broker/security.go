@@ -40,7 +40,7 @@ func (s security) ChangeCredentials(ctx context.Context, set []meta.ScramRecord,
 // access is what decides who may do what; nil if the configuration asks for none.
 func (b *Broker) access() *api.Access {
 	s := &b.cfg.Security
-	if s.Authorizer != "acl" && s.AuthorizerClass == "" {
+	if !s.Authorizes() {
 		return nil
 	}
 	super := make(map[string]bool)

@@ -19,6 +19,9 @@ type Security struct {
 	JAAS                 string
 }
 
+// Authorizes reports whether access control entries decide anything on this node.
+func (s *Security) Authorizes() bool { return s.Authorizer == "acl" || s.AuthorizerClass != "" }
+
 // kafkaAuthorizers are the classes that authorizer=acl stands for.
 var kafkaAuthorizers = []string{"org.apache.kafka.metadata.authorizer.StandardAuthorizer", "kafka.security.authorizer.AclAuthorizer"}
 

@@ -87,6 +87,7 @@ func (r *run) syncACLs(ctx context.Context, src securitySource) (string, error) 
 	}
 	image := r.m.o.Node.Image()
 	d := r.compareACLs(image, f, listed)
+	d.unenforced = d.copied > 0 && !r.m.o.Config.Security.Authorizes()
 	if len(d.add)+len(d.remove) > 0 {
 		if !r.writesSecurity(image) {
 			return d.text(), errElsewhere
@@ -95,6 +96,9 @@ func (r *run) syncACLs(ctx context.Context, src securitySource) (string, error) 
 			return d.text(), err
 		}
 		r.m.log.Info("ACLs copied from the source", "mirror", r.name, "added", len(d.add), "removed", len(d.remove))
+		if d.unenforced {
+			r.m.log.Warn("the source's ACLs are kept and not enforced here, nor after a failover: set authorizer=acl", "mirror", r.name, "node", r.m.o.Node.NodeID())
+		}
 	}
 	if d.unknown > 0 {
 		return d.text(), fmt.Errorf("%d ACLs of the source are of kinds that this version doesn't know, and aren't copied", d.unknown)
@@ -107,6 +111,8 @@ type aclDifference struct {
 	add, remove []acl.Binding
 	// Of the source's entries: copied, here by somebody else's hand, left out by the filters, unknown.
 	copied, foreign, leftOut, unknown int
+	// unenforced: this node has no authorizer, so that the entries decide nothing.
+	unenforced bool
 }
 
 func (r *run) compareACLs(image *meta.Image, f aclFilter, listed []source.ACL) aclDifference {
@@ -152,6 +158,9 @@ func (d aclDifference) text() string {
 	}
 	if d.leftOut > 0 {
 		parts = append(parts, fmt.Sprintf("%d left out by the filters", d.leftOut))
+	}
+	if d.unenforced {
+		parts = append(parts, "not enforced by this node (authorizer=off)")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -76,4 +76,8 @@ func TestCompareACLs(t *testing.T) {
 	if text := d.text(); text != "2 copied, 1 written here by others, 1 left out by the filters" {
 		t.Error(text)
 	}
+	d.unenforced = true
+	if text := d.text(); text != "2 copied, 1 written here by others, 1 left out by the filters, not enforced by this node (authorizer=off)" {
+		t.Error(text)
+	}
 }
