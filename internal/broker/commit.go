@@ -26,7 +26,7 @@ func (b *Broker) Commit(ctx context.Context, plan meta.Plan) (meta.Revision, err
 	defer cancel()
 	from := time.Now()
 	rev, err := metastore.Commit(ctx, b.store, plan)
-	b.metrics.Meta.TxnMs.Observe(float64(time.Since(from).Microseconds()) / 1000)
+	b.metrics.Meta.TxnSeconds.Observe(time.Since(from).Seconds())
 	switch {
 	case err == nil:
 		return rev, b.view.await(ctx, rev)

@@ -124,7 +124,7 @@ func asFloat(b bool) float64 {
 type mirrorCollector struct {
 	walk func() iter.Seq[MirrorStat]
 
-	records, bytes, ms, state, sourceEnd, end, sourceEpoch, lossMs *prometheus.Desc
+	records, bytes, age, state, sourceEnd, end, sourceEpoch, loss *prometheus.Desc
 }
 
 // NewMirrorCollector makes the collector of the mirrored partitions that walk yields.
@@ -137,18 +137,18 @@ func NewMirrorCollector(walk func() iter.Seq[MirrorStat]) prometheus.Collector {
 		walk:        walk,
 		records:     d("lag_records", "Records of the source that this node lacks (offsets between the two ends)."),
 		bytes:       d("lag_bytes", "Bytes of the source that this node lacks, estimated from what was mirrored."),
-		ms:          d("lag_ms", "Age of the oldest source record that this node lacks, by when its existence was first seen."),
+		age:         d("lag_seconds", "Age of the oldest source record that this node lacks, by when its existence was first seen."),
 		state:       d("state", "1 for the state that the partition is in.", "state"),
 		sourceEnd:   d("source_end_offset", "The source's high watermark as last seen."),
 		end:         d("end_offset", "Next offset of the mirrored partition here."),
 		sourceEpoch: d("source_leader_epoch", "The source's leader epoch as last seen."),
-		lossMs:      d("loss_ms", "A failover now has every write that the source took earlier than so many milliseconds ago; -1: not known."),
+		loss:        d("loss_seconds", "A failover now has every write that the source took earlier than so many seconds ago; -1: not known."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *mirrorCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.records, c.bytes, c.ms, c.state, c.sourceEnd, c.end, c.sourceEpoch, c.lossMs} {
+	for _, d := range []*prometheus.Desc{c.records, c.bytes, c.age, c.state, c.sourceEnd, c.end, c.sourceEpoch, c.loss} {
 		ch <- d
 	}
 }
@@ -162,11 +162,19 @@ func (c *mirrorCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		one(c.records, float64(s.LagRecords))
 		one(c.bytes, float64(s.LagBytes))
-		one(c.ms, float64(s.LagMs))
+		one(c.age, seconds(s.LagMs))
 		one(c.state, 1, s.State)
 		one(c.sourceEnd, float64(s.SourceEnd))
 		one(c.end, float64(s.LogEnd))
 		one(c.sourceEpoch, float64(s.SourceEpoch))
-		one(c.lossMs, float64(s.LossMs))
+		one(c.loss, seconds(s.LossMs))
 	}
+}
+
+// seconds gives milliseconds in the unit of metrics; what isn't known stays -1.
+func seconds(ms int64) float64 {
+	if ms < 0 {
+		return -1
+	}
+	return float64(ms) / 1000
 }

@@ -48,7 +48,7 @@ func document(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\n" +
 		"Made from a scrape by `TIDEMARK_UPDATE_DOCS=1 go test ./internal/telemetry`; a test keeps it in step. Served at `/metrics` of the\n" +
-		"HTTP listener, beside `go_*` and `process_*`. Names that begin with `kafka_` are those of the usual JMX exporter rules.\n\n" +
+		"HTTP listener, beside `go_*` and `process_*`. Names that begin with `kafka_` are those of the usual JMX exporter rules, with their milliseconds; all other times are in seconds.\n\n" +
 		"| metric | kind | labels | what it says |\n| --- | --- | --- | --- |\n")
 	for _, name := range names {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, kind[name], labels[name], help[name])

@@ -152,23 +152,23 @@ func newLog(r prometheus.Registerer) *Log {
 
 // Meta counts metadata transactions.
 type Meta struct {
-	TxnMs    prometheus.Histogram
-	Unknown  prometheus.Counter
-	Refused  prometheus.Counter
-	Revision prometheus.Gauge
+	TxnSeconds prometheus.Histogram
+	Unknown    prometheus.Counter
+	Refused    prometheus.Counter
+	Revision   prometheus.Gauge
 }
 
 func newMeta(r prometheus.Registerer) *Meta {
 	m := &Meta{
-		TxnMs: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tidemark_metadata_txn_ms", Help: "Time of a metadata transaction in milliseconds.",
-			Buckets: []float64{0.5, 1, 2, 5, 10, 50, 100, 500, 1000, 5000},
+		TxnSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "tidemark_metadata_txn_seconds", Help: "Time of a metadata transaction.",
+			Buckets: []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5},
 		}),
 		Unknown:  counter(r, "tidemark_metadata_txn_unknown_total", "Metadata transactions whose outcome had to be looked up."),
 		Refused:  counter(r, "tidemark_metadata_txn_refused_total", "Metadata transactions that found another state than they were judged against."),
 		Revision: gauge(r, "tidemark_metadata_image_revision", "Revision of this node's metadata image."),
 	}
-	r.MustRegister(m.TxnMs)
+	r.MustRegister(m.TxnSeconds)
 	return m
 }
 

@@ -62,7 +62,7 @@ func TestNamesThatDashboardsLookFor(t *testing.T) {
 	f(`kafka_server_socketservermetrics_connection_count 7`)
 	f(`tidemark_mirror_lag_records{mirror="m",partition="3",topic="a"} 11`)
 	f(`tidemark_mirror_lag_bytes{mirror="m",partition="3",topic="a"} 1100`)
-	f(`tidemark_mirror_lag_ms{mirror="m",partition="3",topic="a"} 250`)
+	f(`tidemark_mirror_lag_seconds{mirror="m",partition="3",topic="a"} 0.25`)
 	f(`tidemark_mirror_state{mirror="m",partition="3",state="MIRRORING",topic="a"} 1`)
 	f(`tidemark_log_cut_records_total{cause="DIVERGENCE",ordered_by="LEADER"} 3`)
 }
@@ -79,7 +79,10 @@ func TestEveryMetricHasHelpAndAKnownPrefix(t *testing.T) {
 		if !ok {
 			continue
 		}
-		name, _, _ = strings.Cut(name, " ")
+		name, kind, _ := strings.Cut(name, " ")
+		if strings.HasPrefix(name, "tidemark_") && (strings.HasSuffix(name, "_ms") || (kind == "counter") != strings.HasSuffix(name, "_total")) {
+			t.Errorf("%s %s: times are in seconds, and counters, and nothing else, end in _total", kind, name)
+		}
 		if !helped[name] {
 			t.Errorf("%s has no help", name)
 		}

@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type VaultStat struct {
 	Entries         int
 	Bytes, MaxBytes int64 // MaxBytes below 0: no bound
-	DroppedRecords  int64
+	DroppedRecords  int64 // since the start
 }
 
 type vaultCollector struct {
@@ -24,7 +24,7 @@ func NewVaultCollector(look func() VaultStat) prometheus.Collector {
 		entries: d("entries", "Cuts whose records the vault keeps."),
 		bytes:   d("bytes", "Bytes that the vault keeps."),
 		limit:   d("max_bytes", "Bound of the vault (vault.max.bytes); -1: none. A full vault stops cuts (R29)."),
-		dropped: d("dropped_records", "Uncommitted records dropped unkept since the start, because the vault was full (R29)."),
+		dropped: d("dropped_records_total", "Uncommitted records dropped unkept since the start, because the vault was full (R29)."),
 	}
 }
 
@@ -38,10 +38,11 @@ func (c *vaultCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *vaultCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.look()
-	for _, one := range []struct {
-		d *prometheus.Desc
-		v float64
-	}{{c.entries, float64(s.Entries)}, {c.bytes, float64(s.Bytes)}, {c.limit, float64(s.MaxBytes)}, {c.dropped, float64(s.DroppedRecords)}} {
-		ch <- prometheus.MustNewConstMetric(one.d, prometheus.GaugeValue, one.v)
+	one := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v)
 	}
+	one(c.entries, prometheus.GaugeValue, float64(s.Entries))
+	one(c.bytes, prometheus.GaugeValue, float64(s.Bytes))
+	one(c.limit, prometheus.GaugeValue, float64(s.MaxBytes))
+	one(c.dropped, prometheus.CounterValue, float64(s.DroppedRecords))
 }
