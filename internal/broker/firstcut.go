@@ -58,7 +58,9 @@ func (p *Partition) firstCut() error {
 			return p.storageFault(err)
 		}
 		p.leader.Cut(r.LogEnd) // a leader that stays one, before it appends (R1)
-		p.cutAlone = r.From < r.To
+		if r.From < r.To {
+			p.trail.cut(r.LogEnd)
+		}
 		p.env.logger.Warn("log cut to the partition's timelines", "partition", p.tp.String(), "cause", string(cause), "from", r.From, "to", r.To, "vault", r.KeptID)
 		p.env.metrics.Log.CutRecords.WithLabelValues(string(cause), string(log.OrderedByMetadata)).Add(float64(r.To - r.From))
 		return nil

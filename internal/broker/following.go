@@ -154,7 +154,7 @@ func (p *Partition) received(a follow.Answer) {
 
 // accept carries an accepted answer out in the order that replica.Verdict demands.
 func (p *Partition) accept(a follow.Answer, v replica.Verdict) error {
-	p.cutAlone = false
+	p.trail.settle()
 	start := p.log.View().LogStart
 	if v.HasRebase {
 		if err := p.restartAt(v.Rebase, "the leader's log start lies within a batch"); err != nil {
@@ -249,7 +249,7 @@ func (p *Partition) tellCut(r log.CutResult, cause log.Cause, order log.Order, b
 	if r.From >= r.To {
 		return
 	}
-	p.cutAlone = true
+	p.trail.cut(r.LogEnd)
 	p.env.metrics.Log.CutRecords.WithLabelValues(string(cause), string(order)).Add(float64(r.To - r.From))
 	level := p.env.logger.Info
 	if r.From < before.HighWatermark {

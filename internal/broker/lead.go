@@ -92,6 +92,9 @@ func (p *Partition) lead() {
 		}
 		return
 	}
+	if p.record.IsOwn() {
+		p.trail.settle() // clients write on: where the log was cut says nothing of their groups any more
+	}
 	v := p.log.View()
 	p.leader.Lead(p.env.nodeID, replica.LeaderState{
 		Revision: int64(p.revision), LeaderEpoch: p.record.LeaderEpoch, Replicas: p.record.Replicas, ISR: p.record.ISR,
@@ -123,7 +126,7 @@ func (p *Partition) ledMark(v log.View) types.Offset {
 	hw := p.leader.HighWatermark()
 	// Invariant I-212: the high watermark of a leader is at most its log end (R14).
 	assert.That(hw <= v.LogEnd, "I-212: %s: high watermark %d above the log end %d", p.tp, hw, v.LogEnd)
-	if p.env.flushAcks && p.record.Writable {
+	if p.env.flushAcks && p.record.IsOwn() {
 		return min(hw, v.RecoveryPoint)
 	}
 	return hw

@@ -84,6 +84,7 @@ func (p *Partition) open(topic config.Topic) error {
 // files must not say anything of that name any more, as a deleted topic had it.
 func (p *Partition) openLog(topic config.Topic) (*log.Log, log.Recovery, error) {
 	_, err := p.dir.fs.Stat(filepath.Join(p.dir.path, p.tp.String()))
+	found := err == nil
 	if errors.Is(err, fs.ErrNotExist) {
 		err = p.dir.checkpoints.Begin(p.tp)
 	}
@@ -93,7 +94,11 @@ func (p *Partition) openLog(topic config.Topic) (*log.Log, log.Recovery, error) 
 		}
 		return nil, log.Recovery{}, err
 	}
-	return log.Open(p.logOptions(topic))
+	l, rec, err := log.Open(p.logOptions(topic))
+	if err == nil && found && !p.env.rules.Mirrors.StartsOweNothing {
+		p.trail.cut(l.View().LogEnd)
+	}
+	return l, rec, err
 }
 
 // admit waits until this dir may open one more log: while the dir recovers from

@@ -117,7 +117,7 @@ type Partition struct {
 	followFault bool           // following could not begin: the clock tries again
 	toldFault   string
 	full        bool // the disk was full at the last append here, and the log was told
-	cutAlone    bool // its log was cut while it followed, and no answer was accepted since
+	trail       cutTrail
 }
 
 // serving is what this node may do for a partition right now. It never changes.
@@ -271,8 +271,8 @@ func (o *Owned) Serving() bool { return o.p.serving.Load().err == nil }
 // Topic is the topic's effective configuration.
 func (o *Owned) Topic() config.Topic { return o.p.topic }
 
-// Hold stops (true) or allows (false) answering clients, beside R10 and R19. A
-// mirror holds the partition before it proposes R20's transaction and lets go
+// Hold stops (true) or allows (false) answering clients, beside R10, R19 and what
+// CutOwed says. A mirror holds the partition before it proposes R20's transaction and lets go
 // after the cut: in the new epoch nobody may read what the cut will take.
 func (o *Owned) Hold(held bool) { o.p.held = held }
 
@@ -280,13 +280,18 @@ func (o *Owned) Hold(held bool) { o.p.held = held }
 // leader epoch, so that each has made its first cut (DESIGN §6.2).
 func (o *Owned) AllFetched() bool { return o.p.leads() && o.p.leader.HasFetchedAll() }
 
-// TakeCutAlone reports, once, that this replica cut its log while it led
-// nothing, and accepted no leader's answer since: group offsets may lie beyond its end.
-func (o *Owned) TakeCutAlone() bool {
-	was := o.p.cutAlone
-	o.p.cutAlone = false
-	return was
+// CutMade says that the mirror's driver has cut the log.
+func (o *Owned) CutMade() { o.p.trail.cut(o.p.log.View().LogEnd) }
+
+// CutOwed reports that committed offsets of groups may lie beyond end, where the log
+// was cut or began in this process. A mirror's leader answers nobody before
+// CutFollowed has quoted made.
+func (o *Owned) CutOwed() (end types.Offset, made uint64, owed bool) {
+	return o.p.trail.at, o.p.trail.made, o.p.trail.owed
 }
+
+// CutFollowed says that no committed offset lies beyond what CutOwed gave with made.
+func (o *Owned) CutFollowed(made uint64) { o.p.trail.follow(made) }
 
 // Refresh does at once what Do does after f has returned.
 func (o *Owned) Refresh() { o.p.refresh() }

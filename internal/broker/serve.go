@@ -70,7 +70,7 @@ func (p *Partition) prepare() error {
 	if !p.leading || p.assigned == int32(p.record.LeaderEpoch) {
 		return nil
 	}
-	if !p.record.Writable {
+	if !p.record.IsOwn() {
 		return p.prepareMirror()
 	}
 	if err := p.firstCut(); err != nil {
@@ -214,7 +214,7 @@ func (p *Partition) checkServing(s *serving) {
 	}
 	// Invariant I-120: who serves a partition leads it in its present registration (R10).
 	assert.That(p.leading, "I-120: %s is served without being led", p.tp)
-	if s.readOnly {
+	if s.readOnly && !s.fenced {
 		return
 	}
 	// Invariant I-121: a writable partition's history ends with the leader epoch it is served in (R3).
@@ -256,12 +256,13 @@ func (p *Partition) mayServeReads() bool {
 }
 
 var (
-	errDeleted    = wire.Errorf(wire.ErrUnknownTopicOrPartition, "the topic was deleted")
-	errNoRecord   = wire.Errorf(wire.ErrKafkaStorageError, "the partition's metadata can't be read")
-	errNotLeading = errNotLeader("this broker doesn't lead the partition")
-	errOwesCut    = errNotLeader("the partition's history is being aligned")
-	errHeld       = errNotLeader("the partition's history is being cut")
-	errLapsed     = errNotLeader("this broker's registration has lapsed")
+	errDeleted     = wire.Errorf(wire.ErrUnknownTopicOrPartition, "the topic was deleted")
+	errNoRecord    = wire.Errorf(wire.ErrKafkaStorageError, "the partition's metadata can't be read")
+	errNotLeading  = errNotLeader("this broker doesn't lead the partition")
+	errOwesCut     = errNotLeader("the partition's history is being aligned")
+	errHeld        = errNotLeader("the partition's history is being cut")
+	errGroupsAhead = errNotLeader("committed offsets of groups are yet to follow a cut of the partition")
+	errLapsed      = errNotLeader("this broker's registration has lapsed")
 )
 
 // refusal says why clients aren't answered, nil if they are.
@@ -279,6 +280,8 @@ func (p *Partition) refusal() error {
 		return errOwesCut
 	case p.held:
 		return errHeld
+	case p.record.IsMirror() && p.trail.owed:
+		return errGroupsAhead
 	case !p.record.Writable && p.owesCut():
 		return errOwesCut
 	default:

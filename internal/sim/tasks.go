@@ -2,11 +2,14 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"sync"
 	"time"
 
+	"tidemark/internal/assert"
 	"tidemark/internal/clock"
 )
 
@@ -167,7 +170,7 @@ func (p *process) Go(work *sync.WaitGroup, f func()) {
 		defer func() {
 			if r := recover(); r != nil {
 				if _, ended := r.(clock.Ended); !ended {
-					panic(r)
+					panic(located(r))
 				}
 			}
 		}()
@@ -175,6 +178,19 @@ func (p *process) Go(work *sync.WaitGroup, f func()) {
 	})
 	p.groups[work]++
 	p.wake(t)
+}
+
+// located is what a task panicked with, and where: the stack ends with the task's. What
+// an assertion says is enough.
+func located(r any) error {
+	err, ok := r.(error)
+	if !ok {
+		err = fmt.Errorf("%v", r)
+	}
+	if broken := (*assert.Error)(nil); errors.As(err, &broken) {
+		return err
+	}
+	return fmt.Errorf("%w\n%s", err, debug.Stack())
 }
 
 // Join implements clock.Clock.

@@ -144,10 +144,9 @@ func (c *copier) tellCut(o Owned, before log.View, r log.CutResult, cause log.Ca
 		return
 	}
 	if r.LogEnd < before.LogEnd {
-		c.lower, c.lowering, c.lowerTo = true, true, r.LogEnd
+		o.CutMade()
 		c.run.m.unprove(c.id, r.LogEnd)
 		c.sights.forget()
-		c.hold(o)
 	}
 	if r.From == r.To {
 		return

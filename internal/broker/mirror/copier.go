@@ -57,14 +57,12 @@ type copier struct {
 	data       []byte        // records of the reply being answered
 	checkpoint parsedCheckpoint
 	// What clients may not read at the moment: from the proposal of R20's
-	// transaction to the end of the cut, also if the first tries fail (owing), and
-	// until group offsets follow a cut.
-	holding, realigning, owing, lowering bool
-	realignTicket                        core.Ticket // of R20's transaction proposed last
+	// transaction to the end of the cut, also if the first tries fail (owing).
+	holding, realigning, owing bool
+	realignTicket              core.Ticket // of R20's transaction proposed last
 
-	lowerTo types.Offset // where the last cut of this step left the log end
-	lower   bool         // this step has cut: group offsets are to follow
-	rules   Rules        // switched off by the simulator alone
+	asked uint64 // the cut that committed offsets were last asked to follow
+	rules Rules  // switched off by the simulator alone
 }
 
 // sourceLeader is who led the source partition at the last look.
@@ -166,7 +164,7 @@ func (c *copier) step(ev core.Event, data []byte) {
 		return
 	}
 	if st.lower {
-		c.run.spawn(func() { c.followCut(st.lowerTo) })
+		c.run.groups.owe(c, st.cut)
 	}
 	for _, e := range st.out {
 		c.dispatch(e, st.seq)
@@ -175,10 +173,16 @@ func (c *copier) step(ev core.Event, data []byte) {
 
 // stepped is what one step leaves to be done outside the shard.
 type stepped struct {
-	out     []core.Effect
-	seq     uint64
-	lower   bool // the step has cut at lowerTo: group offsets are to follow
-	lowerTo types.Offset
+	out   []core.Effect
+	seq   uint64
+	lower bool // committed offsets are to follow cut
+	cut   owedCut
+}
+
+// owedCut is a cut that committed offsets are to follow, and its number.
+type owedCut struct {
+	end  types.Offset
+	made uint64
 }
 
 // stepOnShard applies an event and carries the log effects out.
@@ -187,34 +191,27 @@ func (c *copier) stepOnShard(ev core.Event, data []byte) (stepped, error) {
 	err := c.part.Do(c.run.alone(), func(o Owned) error {
 		st.out = c.onShard(o, ev, data)
 		c.seq++
-		st.seq, st.lower, st.lowerTo = c.seq, c.lower, c.lowerTo
-		c.lower, c.data = false, nil
+		st.seq, c.data = c.seq, nil
+		if end, made, owed := o.CutOwed(); owed && made != c.asked && c.leading && !c.halted.Load() {
+			st.lower, st.cut, c.asked = true, owedCut{end, made}, made
+		}
 		return nil
 	})
 	return st, err
 }
 
-// followCut brings the groups' committed offsets down to a cut, and only then
-// lets clients read again (DESIGN §6.3).
-func (c *copier) followCut(end types.Offset) {
-	if !c.run.groups.lower(c.run.ctx, c, end) {
-		return // the run ends; its successor lowers what is left
-	}
-	c.cutFollowed()
-}
-
-// cutFollowed lets clients read again after a cut that the group offsets have followed.
-func (c *copier) cutFollowed() {
+// cutFollowed lets clients read again after a cut that the committed offsets have
+// followed (DESIGN §6.3).
+func (c *copier) cutFollowed(made uint64) {
 	_ = c.part.Do(c.run.alone(), func(o Owned) error { // a partition that is gone needs no release
-		c.lowering = false
-		c.release(o)
+		o.CutFollowed(made)
 		return nil
 	})
 }
 
 // release lets clients read again once nothing is in the way.
 func (c *copier) release(o Owned) {
-	if c.holding && !c.realigning && !c.owing && !c.lowering {
+	if c.holding && !c.realigning && !c.owing {
 		c.holding = false
 		o.Hold(false)
 	}
@@ -240,11 +237,6 @@ func (c *copier) onShard(o Owned, ev core.Event, data []byte) []core.Effect {
 	}
 	c.setPolicy(o.Topic())
 	if all := o.AllFetched(); c.revision != rev || c.leading != o.Leading() || c.allFetched != all {
-		if o.Leading() && !c.leading && o.TakeCutAlone() {
-			// The first serving after a cut of its own (DESIGN §6.3).
-			c.lower, c.lowering, c.lowerTo = true, true, o.Log().View().LogEnd
-			c.hold(o)
-		}
 		c.revision, c.leading, c.allFetched = rev, o.Leading(), all
 		c.feed(o, core.RecordShown{Record: rec, Leading: c.leading, AllFetched: all || len(rec.ISR) == 1})
 	}

@@ -26,6 +26,8 @@ type groupSync struct {
 	// guards the following
 	groups map[string]*syncedGroup
 	told   toldEnds
+
+	owed owedCuts
 }
 
 // syncedGroup is one group as last seen at the source and written here.
@@ -68,7 +70,6 @@ func newGroupSync(r *run) *groupSync { return &groupSync{run: r, groups: map[str
 // loop syncs every mirror.group.sync.ms while the mirror runs.
 func (g *groupSync) loop() {
 	fails := 0
-	g.lowerAll(g.run.ctx)
 	for pause(g.run.ctx, millis(g.run.settings.Load().GroupSyncMs)) {
 		if !g.run.isRunning() || g.run.client == nil {
 			continue
@@ -200,42 +201,6 @@ func (g *groupSync) note(name string, f func(*syncedGroup)) {
 	f(s)
 }
 
-// lower sets every committed offset above a cut to the cut, and repeats it until
-// it has happened; false if ctx ended first.
-func (g *groupSync) lower(ctx context.Context, c *copier, end types.Offset) bool {
-	for n := 1; ; n++ {
-		err := g.run.m.lowerEverywhere(ctx, g.run.name, []coordinator.Cut{{TopicPartition: c.tp, Offset: end}})
-		if err == nil {
-			return true
-		}
-		g.run.noteFault(syncGroups, fmt.Errorf("committed offsets can't follow the cut of %s yet: %w", c.tp, err))
-		if !pause(ctx, g.run.backoff(n)) {
-			return false
-		}
-	}
-}
-
-// lowerAll lowers what is committed beyond the logs that this node starts with:
-// a crash may have come between a cut and what follows it, or taken an unsynced tail.
-func (g *groupSync) lowerAll(ctx context.Context) {
-	for n := 1; ; n++ {
-		var cuts []coordinator.Cut
-		for _, c := range g.run.all() {
-			if v, ok := c.part.View(); ok {
-				cuts = append(cuts, coordinator.Cut{TopicPartition: c.tp, Offset: v.LogEnd})
-			}
-		}
-		if len(cuts) == 0 {
-			return
-		}
-		lowered, err := g.run.m.o.Groups.ClampAll(ctx, cuts)
-		g.tellLowered(lowered)
-		if err == nil || !pause(ctx, g.run.backoff(n)) {
-			return
-		}
-	}
-}
-
 // clampEvent says that a failover took less of a log than a group had read.
 func (g *groupSync) clampEvent(name string, tp types.TopicPartition, from, to types.Offset) Event {
 	return Event{
@@ -256,17 +221,6 @@ func (m *Mirrors) tellLowered(name string, list []coordinator.Lowered) {
 
 func (g *groupSync) tellLowered(list []coordinator.Lowered) {
 	g.run.m.tellLowered(g.run.name, list)
-}
-
-// atFailover brings committed offsets in line with the promoted logs, wherever the
-// groups are coordinated: none is beyond them, and what waited for data is written as
-// far as the data goes.
-func (g *groupSync) atFailover(ctx context.Context, ends map[types.TopicPartition]types.Offset) error {
-	cuts := make([]coordinator.Cut, 0, len(ends))
-	for _, tp := range inOrder(ends, itself) {
-		cuts = append(cuts, coordinator.Cut{TopicPartition: tp, Offset: ends[tp]})
-	}
-	return g.run.m.atCoordinators(ctx, partGroupsTaken, part{Mirror: g.run.name, Cuts: cuts}, peerPatience)
 }
 
 // writeWaiting writes the offsets of the groups coordinated here that waited for data of

@@ -2,14 +2,11 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"tidemark/internal/broker/coordinator"
-	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 )
 
@@ -143,65 +140,6 @@ func (g *groupSync) settleDoubts(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// errCoordinatorsMove says that a partition of the groups' topic changed hands meanwhile.
-var errCoordinatorsMove = errors.New("group coordinators move at the moment")
-
-// lowerEverywhere has every coordinator of this cluster set committed offsets above
-// the cuts to them. It has happened only if nobody else came to coordinate meanwhile.
-func (m *Mirrors) lowerEverywhere(ctx context.Context, name string, cuts []coordinator.Cut) error {
-	before, settled := coordinatorsOf(m.o.Node.Image())
-	if err := m.atCoordinators(ctx, partGroupsCut, part{Mirror: name, Cuts: cuts}, askPatience); err != nil {
-		return err
-	}
-	after, _ := coordinatorsOf(m.o.Node.Image())
-	if !settled || !slices.Equal(before, after) {
-		return errCoordinatorsMove
-	}
-	return nil
-}
-
-// atCoordinators has every coordinator do a part. During a rolling upgrade, until the
-// cluster's level says that all brokers know these parts, only this broker does it, as
-// the program before did.
-func (m *Mirrors) atCoordinators(ctx context.Context, what string, p part, patience time.Duration) error {
-	if m.o.Node.Image().FeatureLevel(meta.FeatureMetadata) < meta.LevelCuts {
-		_, err := m.doPart(ctx, what, p)
-		return err
-	}
-	_, err := m.everywhere(ctx, what, p, patience)
-	return err
-}
-
-// coordination is who coordinates one partition of the groups' topic.
-type coordination struct {
-	broker types.BrokerID
-	epoch  types.LeaderEpoch
-}
-
-// coordinatorsOf lists who coordinates groups; settled: each partition of their topic has a leader.
-func coordinatorsOf(image *meta.Image) (list []coordination, settled bool) {
-	t, ok := image.TopicByName(coordinator.OffsetsTopic)
-	if !ok {
-		return nil, true
-	}
-	settled = true
-	for p := range image.PartitionsOf(t.ID) {
-		if p.Record == nil || p.Record.Leader == types.NoBroker {
-			settled = false
-			continue
-		}
-		list = append(list, coordination{p.Record.Leader, p.Record.LeaderEpoch})
-	}
-	return list, settled
-}
-
-// groupsCutHere lowers what is committed above cuts in the groups coordinated here.
-func (m *Mirrors) groupsCutHere(ctx context.Context, p part) error {
-	lowered, err := m.o.Groups.ClampAll(ctx, p.Cuts)
-	m.tellLowered(p.Mirror, lowered)
-	return err
 }
 
 // groupsTakenHere brings the groups coordinated here in line with logs that a failover took.

@@ -9,6 +9,7 @@ import (
 
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
 )
@@ -27,12 +28,58 @@ func (n *olderPeer) AskPeer(context.Context, types.BrokerID, string, []byte, tim
 // lowering is a coordinator that counts what it is asked to lower.
 type lowering struct {
 	Groups
-	cuts int
+	cuts    int
+	offices []coordinator.Office
 }
 
-func (g *lowering) ClampAll(_ context.Context, cuts []coordinator.Cut) ([]coordinator.Lowered, error) {
+func (g *lowering) ClampAt(_ context.Context, cuts []coordinator.Cut, offices []coordinator.Office) ([]coordinator.Lowered, error) {
 	g.cuts += len(cuts)
+	g.offices = offices
 	return nil, nil
+}
+
+// putOffsetsTopic has a topic of the groups' offsets, with a leader for each partition; -1 for none.
+func (n *paperNode) putOffsetsTopic(t *testing.T, leaders ...types.BrokerID) {
+	t.Helper()
+	keys, id := meta.KeysOf(paperCluster), types.TopicID{8}
+	n.put(t, keys.Topic(id), meta.TopicRecord{ID: id, Name: coordinator.OffsetsTopic, Internal: true, Partitions: int32(len(leaders))}.Encode())
+	n.put(t, keys.Name(coordinator.OffsetsTopic), meta.NameRecord{ID: id}.Encode())
+	for p, leader := range leaders {
+		epoch, _ := n.image.BrokerEpoch(leader)
+		if leader == types.NoBroker {
+			epoch = types.NoBrokerEpoch
+		}
+		n.put(t, keys.Partition(id, int32(p)), meta.PartitionRecord{
+			Replicas: []types.BrokerID{1, 2}, ISR: []meta.ISRMember{{ID: 1, BrokerEpoch: 1}}, Leader: leader, LeaderEpoch: types.LeaderEpoch(4 + p), LeaderBrokerEpoch: epoch, MinISR: 1, Writable: true,
+			Timelines: timeline.List{timeline.Root(paperCluster, id)},
+		}.Encode())
+	}
+}
+
+// TestCutsAskWhoCoordinates: a cut is followed once every partition of the groups'
+// topic has a leader, and each has done its part in the epoch that it was elected in (I-250).
+func TestCutsAskWhoCoordinates(t *testing.T) {
+	f := func(name string, wantErr bool, wantAsked, wantHere int, leaders ...types.BrokerID) {
+		t.Helper()
+		n := &olderPeer{paperNode: newPaperNode(t, 1)}
+		keys := meta.KeysOf(paperCluster)
+		n.put(t, keys.Broker(2), meta.BrokerRecord{ID: 2, DirectoryID: "e", Incarnation: "j"}.Encode())
+		n.put(t, keys.Features(), meta.FeaturesRecord{Levels: map[string]int16{meta.FeatureMetadata: meta.LevelCuts}}.Encode())
+		n.putOffsetsTopic(t, leaders...)
+		groups := &lowering{}
+		m := &Mirrors{o: Options{Node: n, Groups: groups}, log: slog.New(slog.DiscardHandler), ctx: t.Context()}
+		err := m.lowerEverywhere(t.Context(), "m", []coordinator.Cut{{Offset: 3}})
+		if (err != nil) != wantErr || n.asked != wantAsked || groups.cuts != wantHere {
+			t.Errorf("%s: %v; %d peers were asked, %d cuts made here", name, err, n.asked, groups.cuts)
+		}
+		if wantHere > 0 && (len(groups.offices) == 0 || groups.offices[0] != coordinator.Office{Broker: leaders[0], Epoch: 4}) {
+			t.Errorf("%s: asked of %+v", name, groups.offices)
+		}
+	}
+	f("all here: nobody else is asked", false, 0, 1, 1, 1)
+	f("a peer that doesn't do its part", true, 1, 1, 1, 2)
+	f("nobody leads one of them", true, 0, 1, 1, types.NoBroker)
+	f("nobody leads any", true, 0, 0, types.NoBroker)
 }
 
 // TestCutsDuringARollingUpgrade: below the level that all brokers must know the part
@@ -49,6 +96,7 @@ func TestCutsDuringARollingUpgrade(t *testing.T) {
 		t.Errorf("during the upgrade: %v; %d peers were asked, %d cuts made here", err, n.asked, groups.cuts)
 	}
 	n.put(t, keys.Features(), meta.FeaturesRecord{Levels: map[string]int16{meta.FeatureMetadata: meta.LevelCuts}}.Encode())
+	n.putOffsetsTopic(t, 1, 2)
 	if err := m.lowerEverywhere(t.Context(), "m", cuts); err == nil || n.asked != 1 || groups.cuts != 2 {
 		t.Errorf("after it: %v; %d peers were asked, %d cuts made here", err, n.asked, groups.cuts)
 	}

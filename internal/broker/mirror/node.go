@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
@@ -36,6 +37,9 @@ type Node interface {
 	Now() types.Millis
 	// AskPeer has another broker of this cluster do its part of a verb.
 	AskPeer(ctx context.Context, id types.BrokerID, verb string, body []byte, patience time.Duration) ([]byte, error)
+	// EndWithin has the transactions that are coordinated here and touch any of the
+	// partitions end (transactions.Coordinator).
+	EndWithin(ctx context.Context, tps []types.TopicPartition) []transactions.Within
 	// Addresses are this cluster's, HOST:PORT, for a mirror elsewhere.
 	Addresses() []string
 	Forks
@@ -66,9 +70,12 @@ type Owned interface {
 	Hold(held bool)
 	// AllFetched reports whether every in-sync replica has fetched in the record's leader epoch.
 	AllFetched() bool
-	// TakeCutAlone reports, once, that this replica's log was cut while it led
-	// nothing, and that no leader's answer was accepted since.
-	TakeCutAlone() bool
+	// CutMade says that the log was cut.
+	CutMade()
+	// CutOwed reports that committed offsets may lie beyond end, and that clients of a
+	// mirror's leader wait until CutFollowed has quoted made.
+	CutOwed() (end types.Offset, made uint64, owed bool)
+	CutFollowed(made uint64)
 	// Refresh tells whoever counts on the log that it was cut (R1); Do does the same at its end.
 	Refresh()
 }
@@ -78,6 +85,7 @@ type Groups interface {
 	SyncOffsets(ctx context.Context, group string, offsets []coordinator.OffsetAndMeta) (coordinator.SyncResult, error)
 	SyncOffsetsWithin(ctx context.Context, group string, offsets []coordinator.OffsetAndMeta, ends map[types.TopicPartition]types.Offset) (coordinator.SyncResult, error)
 	ClampAll(ctx context.Context, cuts []coordinator.Cut) ([]coordinator.Lowered, error)
+	ClampAt(ctx context.Context, cuts []coordinator.Cut, offices []coordinator.Office) ([]coordinator.Lowered, error)
 	ListCommitted(ctx context.Context, group string) ([]coordinator.OffsetAndMeta, error)
 	Past(ctx context.Context, cuts []coordinator.Cut) ([]coordinator.Lowered, error)
 }

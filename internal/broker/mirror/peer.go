@@ -37,10 +37,12 @@ const (
 	partStatus  = "status"
 
 	partCutSurvey = "cut-survey"
+	partSettle    = "end-transactions-here"
 
 	askFence   = "fence"
 	askReopen  = "reopen"
 	askReverse = "reverse"
+	askSettle  = "end-transactions"
 
 	askReverseLook = "reverse-look"
 )
@@ -62,6 +64,9 @@ type part struct {
 	// Want is the state part's: paused or running.
 	Want string            `json:"want,omitempty"`
 	Cuts []coordinator.Cut `json:"cuts,omitempty"`
+	// Offices are all coordinators of groups, as the asking broker's image has them: who
+	// is named must be one in that epoch, or has not done its part.
+	Offices []coordinator.Office `json:"offices,omitempty"`
 	// Drill is a drill's.
 	Drill *drillPart `json:"drill,omitempty"`
 	// Since, Cut and CutID are a consistent failover's: how far back transactions are
@@ -69,6 +74,8 @@ type part struct {
 	Since types.Millis            `json:"since,omitempty"`
 	Cut   map[string]types.Offset `json:"cut,omitempty"`
 	CutID string                  `json:"cutId,omitempty"`
+	// Settle are the partitions that transactions are to end in, for a switchover.
+	Settle []types.TopicPartition `json:"settle,omitempty"`
 }
 
 // outcome is what became of one partition.
@@ -81,6 +88,10 @@ type outcome struct {
 	Past   *GroupPast     `json:"past,omitempty"`
 	Drill  *drillAnswer   `json:"drill,omitempty"`
 	Txns   *txnLook       `json:"txns,omitempty"`
+	// Open are transactions without a marker in the log, of the part that asks for ends.
+	Open []openTxn `json:"open,omitempty"`
+	// Settled is a coordinator's, for a partition of __transaction_state.
+	Settled *settled `json:"settled,omitempty"`
 	// Status is how the partition stands, as its leader knows it.
 	Status *PartitionStatus `json:"status,omitempty"`
 }
@@ -104,7 +115,16 @@ func (o outcome) sentence() string {
 // everywhere has every live broker do its part, and gives all outcomes in order.
 // Brokers that could not be asked are in the error, beside the outcomes of the others.
 func (m *Mirrors) everywhere(ctx context.Context, what string, p part, patience time.Duration) ([]outcome, error) {
-	image, me := m.o.Node.Image(), m.o.Node.Me()
+	var live []types.BrokerID
+	for b := range m.o.Node.Image().Brokers() {
+		live = append(live, b.ID)
+	}
+	return m.ask(ctx, live, what, p, patience)
+}
+
+// ask has brokers do their part, as everywhere does.
+func (m *Mirrors) ask(ctx context.Context, brokers []types.BrokerID, what string, p part, patience time.Duration) ([]outcome, error) {
+	me := m.o.Node.Me()
 	p.Broker, p.Epoch = me.ID, me.Epoch
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -114,20 +134,20 @@ func (m *Mirrors) everywhere(ctx context.Context, what string, p part, patience 
 	var all []outcome
 	var faults []error
 	var work sync.WaitGroup
-	for b := range image.Brokers() {
+	for _, id := range brokers {
 		clock.Go(ctx, &work, func() {
 			var list []outcome
 			var err error
-			if b.ID == me.ID {
+			if id == me.ID {
 				list, err = m.doPart(ctx, what, p)
 			} else {
-				list, err = m.askPart(ctx, b.ID, what, body, patience)
+				list, err = m.askPart(ctx, id, what, body, patience)
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, list...)
 			if err != nil {
-				faults = append(faults, fmt.Errorf("broker %d: %w", b.ID, err))
+				faults = append(faults, fmt.Errorf("broker %d: %w", id, err))
 			}
 		})
 	}
@@ -149,7 +169,7 @@ func (m *Mirrors) askPart(ctx context.Context, id types.BrokerID, what string, b
 // of a mirror's (api.Verbs).
 func (m *Mirrors) Verb(ctx context.Context, what string, body []byte) ([]byte, error) {
 	switch what {
-	case askFence, askReopen, askReverse, askReverseLook:
+	case askFence, askReopen, askReverse, askReverseLook, askSettle:
 		return m.forMirror(ctx, what, body)
 	}
 	var p part
@@ -201,6 +221,8 @@ func (m *Mirrors) doPart(ctx context.Context, what string, p part) ([]outcome, e
 		return m.statusHere(p), nil
 	case partCutSurvey:
 		return m.surveyHere(ctx, p)
+	case partSettle:
+		return m.settleHere(ctx, p), nil
 	}
 	return nil, fmt.Errorf("this broker knows no part %q: it runs another version", what)
 }

@@ -80,7 +80,7 @@ func (r *run) isCompacted(c *copier) bool {
 // not below the log start; ok is false if there is none.
 func lastBatchBelow(l *log.Log, below types.Offset) (raw []byte, h batch.Header, ok bool, err error) {
 	if l == nil {
-		return nil, h, false, errors.New("the log is not open")
+		return nil, h, false, errLogNotOpen
 	}
 	for at := below - 1; at >= l.View().LogStart; at = h.BaseOffset - 1 {
 		raw, h, err = batchAt(l, at)
@@ -97,8 +97,14 @@ func lastBatchBelow(l *log.Log, below types.Offset) (raw []byte, h batch.Header,
 	return nil, h, false, nil
 }
 
+// errLogNotOpen: a partition closes, or its disk is offline, while it is looked at.
+var errLogNotOpen = errors.New("the log is not open")
+
 // batchAt reads the batch that holds an offset, or, in a gap left by compaction, the last one before it.
 func batchAt(l *log.Log, at types.Offset) ([]byte, batch.Header, error) {
+	if l == nil {
+		return nil, batch.Header{}, errLogNotOpen
+	}
 	for from := at; ; {
 		raw, err := readLog(l, from, l.View().LogEnd, 1)
 		if err != nil {
@@ -123,6 +129,9 @@ func batchAt(l *log.Log, at types.Offset) ([]byte, batch.Header, error) {
 // readLog copies whole batches of the own log from an offset on: one at least,
 // and as many as fit into bytesMax.
 func readLog(l *log.Log, from, to types.Offset, bytesMax int) ([]byte, error) {
+	if l == nil {
+		return nil, errLogNotOpen
+	}
 	chunk, err := l.Read(from, log.ReadLimit{To: to, MaxBytes: bytesMax, MinOne: true})
 	if err != nil {
 		return nil, err

@@ -117,3 +117,16 @@ func TestDescribeDifference(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestAClosedLogIsNotRead: a node may close a partition between two looks at it.
+func TestAClosedLogIsNotRead(t *testing.T) {
+	if _, err := readLog(nil, 0, 10, 100); err == nil {
+		t.Error("readLog reads no log")
+	}
+	if _, _, _, err := lastBatchBelow(nil, 10); err == nil {
+		t.Error("lastBatchBelow reads no log")
+	}
+	if base := batchBase(nil)(7); base != 7 {
+		t.Errorf("a batch of no log begins at %d", base)
+	}
+}

@@ -16,7 +16,10 @@ import (
 // source client: the simulator gives the events and carries out what is meant
 // for outside the shard. What happens on the shard (the machine, the cuts, the
 // vault, the appends, the hold, the promotion) is what a node does.
-type Stepper struct{ c *copier }
+type Stepper struct {
+	c    *copier
+	made uint64 // the cut that was told last
+}
 
 // StepperOptions are what a Stepper has of its node.
 type StepperOptions struct {
@@ -45,7 +48,8 @@ type Rules struct {
 type Outside struct {
 	// Effects in order; a Propose comes as a Proposal.
 	Effects []core.Effect
-	// Cut: the log was cut at CutAt. Group offsets follow; then call CutFollowed.
+	// Cut: the log was cut at CutAt, or begins there in this process. Committed offsets
+	// follow; then call CutFollowed.
 	Cut   bool
 	CutAt types.Offset
 }
@@ -76,7 +80,10 @@ func (s *Stepper) Step(ev core.Event, data []byte) (Outside, error) {
 		return Outside{}, nil
 	}
 	st, err := s.c.stepOnShard(ev, data)
-	out := Outside{Effects: st.out, Cut: st.lower, CutAt: st.lowerTo}
+	out := Outside{Effects: st.out, Cut: st.lower, CutAt: st.cut.end}
+	if st.lower {
+		s.made = st.cut.made
+	}
 	for i, e := range out.Effects {
 		if p, ok := e.(proposal); ok {
 			out.Effects[i] = Proposal{p.Propose, p.from}
@@ -86,7 +93,7 @@ func (s *Stepper) Step(ev core.Event, data []byte) (Outside, error) {
 }
 
 // CutFollowed says that the group offsets have followed the last cut.
-func (s *Stepper) CutFollowed() { s.c.cutFollowed() }
+func (s *Stepper) CutFollowed() { s.c.cutFollowed(s.made) }
 
 // Halt ends the copying: later steps do nothing.
 func (s *Stepper) Halt() { s.c.halted.Store(true) }

@@ -139,9 +139,6 @@ type txnBegun struct {
 }
 
 func (s *txnScan) read(ctx context.Context, l *log.Log) error {
-	if l == nil {
-		return errors.New("the log isn't open")
-	}
 	for at := s.facts.From; at < s.facts.End && ctx.Err() == nil; {
 		raw, err := readLog(l, at, s.facts.End, surveyBytes)
 		if err != nil {
