@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/types"
@@ -43,6 +44,14 @@ func (n mirrorNode) AskPeer(ctx context.Context, id types.BrokerID, verb string,
 	}
 	n.peerClient.SetBroker(peer)
 	return n.peerClient.Verb(ctx, id, verb, body, patience)
+}
+
+// EndWithin implements mirror.Node.
+func (n mirrorNode) EndWithin(ctx context.Context, tps []types.TopicPartition) []transactions.Within {
+	if s := n.services.Load(); s != nil && s.txns != nil {
+		return s.txns.EndWithin(ctx, tps)
+	}
+	return nil
 }
 
 // Addresses implements mirror.Node: where clients of the listener between brokers find this cluster.

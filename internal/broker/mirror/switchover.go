@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -61,7 +62,11 @@ type fenced struct {
 	types.TopicPartition
 	LeaderEpoch types.LeaderEpoch `json:"leaderEpoch"`
 	LogEnd      types.Offset      `json:"logEnd"`
-	Fault       string            `json:"fault,omitempty"`
+	// Open are transactions that still want their marker: LogEnd is final without any.
+	Open []openTxn `json:"open,omitempty"`
+	// Transactions: the cluster coordinates some.
+	Transactions bool   `json:"transactions,omitempty"`
+	Fault        string `json:"fault,omitempty"`
 }
 
 // Switchover makes this cluster's copies the primaries, without loss: the
@@ -89,7 +94,7 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 	}
 	if r.DryRun {
 		st, err := m.Status(ctx, name)
-		st.Message = s.plan()
+		st.Message = append(s.plan(), s.openAsKnown()...)
 		return st, err
 	}
 	ends, err := s.fenceAndDrain(ctx)
@@ -103,6 +108,7 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 	if err != nil {
 		return st, err
 	}
+	st.Message = append(st.Message, s.abortedWords()...)
 	st.Message = append(st.Message, s.lookAgain(ctx, ends)...)
 	if r.Reverse {
 		st.Message = append(st.Message, s.reverse(ctx))
@@ -120,6 +126,8 @@ type sides struct {
 	settle   time.Duration
 	tidemark bool
 	list     []switched
+	// aborted are the transactional ids whose open transaction the source has aborted.
+	aborted []string
 }
 
 // switched is one partition with its source's leader.
@@ -224,30 +232,61 @@ func (s *sides) fenceAndDrain(ctx context.Context) (map[types.TopicPartition]typ
 	if !s.tidemark {
 		return s.awaitStill(ctx)
 	}
-	ends := map[types.TopicPartition]types.Offset{}
-	answers, err := s.ask(ctx, askFence, true)
-	for _, f := range answers {
-		if f.Fault != "" {
-			err = errors.Join(err, fmt.Errorf("%s can't be closed: %s", f.TopicPartition, f.Fault))
-		}
-		ends[f.TopicPartition] = f.LogEnd
-	}
-	if err == nil {
-		err = s.complete(ends)
-	}
+	c, err := s.close(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.m.log.Info("the source is closed to writes", "mirror", s.name, "partitions", len(ends))
+	s.m.log.Info("the source is closed to writes", "mirror", s.name, "partitions", len(c.ends))
+	if c.transactions {
+		if err := s.endTransactions(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for c.open != "" {
+		if !pause(ctx, switchLook) {
+			return nil, fmt.Errorf("transactions aren't ended within %s: at the source %s; one that no coordinator knows is ended there by kafka-transactions abort", s.timeout, c.open)
+		}
+		if next, err := s.close(ctx); err == nil { // else its leader may move: what stood stands
+			c = next
+		}
+	}
 	for {
-		behind := s.behind(ends)
+		behind := s.behind(c.ends)
 		if behind == "" {
-			return ends, nil
+			return c.ends, nil
 		}
 		if !pause(ctx, switchLook) {
 			return nil, fmt.Errorf("not drained within %s: %s", s.timeout, behind)
 		}
 	}
+}
+
+// closed is a source whose fences stand.
+type closed struct {
+	ends map[types.TopicPartition]types.Offset
+	// open names a transaction that still wants a marker, "" if there is none: the ends are final then.
+	open         string
+	transactions bool // the source coordinates some
+}
+
+// close has the source's leaders fence every partition, or say again how they stand.
+func (s *sides) close(ctx context.Context) (closed, error) {
+	c := closed{ends: map[types.TopicPartition]types.Offset{}}
+	answers, err := s.ask(ctx, askFence, true)
+	for _, f := range answers {
+		if f.Fault != "" {
+			err = errors.Join(err, fmt.Errorf("%s can't be closed: %s", f.TopicPartition, f.Fault))
+		}
+		c.ends[f.TopicPartition] = f.LogEnd
+		c.transactions = c.transactions || f.Transactions
+		if len(f.Open) > 0 && c.open == "" {
+			c.open = openWords(f.TopicPartition, f.Open)
+		}
+	}
+	if err == nil {
+		err = s.complete(c.ends)
+	}
+	return c, err
 }
 
 // complete refuses ends of which a partition is missing: it would count as drained.
@@ -260,38 +299,51 @@ func (s *sides) complete(ends map[types.TopicPartition]types.Offset) error {
 	return nil
 }
 
-// behind names a partition that doesn't have all of its source, "" if none.
+// behind names a partition that doesn't have all of its source, or in which a
+// transaction is open; "" if there is none.
 func (s *sides) behind(ends map[types.TopicPartition]types.Offset) string {
-	have := s.ends()
+	have, open := s.ends()
 	for _, p := range s.list {
 		if have[p.tp] < ends[p.tp] {
 			return fmt.Sprintf("%s is at %d of %d", p.tp, have[p.tp], ends[p.tp])
 		}
 	}
+	// Invariant I-271: a switchover promotes no copy in which a transaction is open. The
+	// copies end where their source does, and that is final: what none of them has open stays so.
+	for _, p := range s.list {
+		if list := open[p.tp]; len(list) > 0 {
+			return openWords(p.tp, list)
+		}
+	}
 	return ""
 }
 
-// ends are the committed ends here, of leaders wherever they are. Brokers that don't
-// answer may lead nothing of the mirror; what they lead is missing.
-func (s *sides) ends() map[types.TopicPartition]types.Offset {
-	out := map[types.TopicPartition]types.Offset{}
+// ends are the committed ends here, of leaders wherever they are, and the transactions
+// open there. Brokers that don't answer may lead nothing of the mirror; what they lead is missing.
+func (s *sides) ends() (map[types.TopicPartition]types.Offset, map[types.TopicPartition][]openTxn) {
+	out, open := map[types.TopicPartition]types.Offset{}, map[types.TopicPartition][]openTxn{}
 	list, _ := s.m.everywhere(s.r.ctx, partEnds, part{Mirror: s.name}, askPatience)
 	for _, o := range list {
 		if o.Plan != nil {
-			out[o.TopicPartition] = o.Plan.LogEnd
+			out[o.TopicPartition], open[o.TopicPartition] = o.Plan.LogEnd, o.Open
 		}
 	}
-	return out
+	return out, open
 }
 
-// endsHere gives the high watermarks of the mirror's partitions that are led here.
+// endsHere gives the high watermarks of the mirror's partitions that are led here, and
+// what is open in them.
 func (m *Mirrors) endsHere(p part) []outcome {
 	var list []outcome
 	for _, l := range m.ledHere(m.o.Node.Image(), p.isOf) {
 		v, open := l.part.View()
 		// After the view: a promoted log may have records of its own by then.
 		if rec, _ := m.o.Node.Image().Partition(l.id.Topic, l.id.Number); open && rec != nil && rec.IsMirror() {
-			list = append(list, outcome{TopicPartition: l.tp, Plan: &PartitionPlan{LogEnd: v.HighWatermark}})
+			o := outcome{TopicPartition: l.tp, Plan: &PartitionPlan{LogEnd: v.HighWatermark}}
+			if at := l.part.Log(); at != nil {
+				o.Open = openOf(at)
+			}
+			list = append(list, o)
 		}
 	}
 	return list
@@ -303,7 +355,7 @@ func (s *sides) awaitStill(ctx context.Context) (map[types.TopicPartition]types.
 	since := clock.Now(ctx)
 	for {
 		if !pause(ctx, max(switchLook, s.settle/10)) {
-			return nil, fmt.Errorf("the source's ends still move, or are not reached here, after %s: stop its writers first (%s)", s.timeout, s.behind(last))
+			return nil, s.unstill(last)
 		}
 		now, errNow := s.sourceEnds(ctx)
 		if err = errNow; errors.Is(err, errNothingLeft) {
@@ -320,6 +372,16 @@ func (s *sides) awaitStill(ctx context.Context) (map[types.TopicPartition]types.
 			return now, nil
 		}
 	}
+}
+
+// unstill says why a source that can't be fenced was given up.
+func (s *sides) unstill(ends map[types.TopicPartition]types.Offset) error {
+	behind := s.behind(ends)
+	why := "stop its writers first"
+	if _, open := s.ends(); slices.ContainsFunc(s.list, func(p switched) bool { return len(open[p.tp]) > 0 }) {
+		why += ", also those of transactions: what they leave open ends by its time-out (transaction.timeout.ms) or by kafka-transactions abort there"
+	}
+	return fmt.Errorf("the source's ends still move, or are not reached here, after %s: %s (%s)", s.timeout, why, behind)
 }
 
 // sourceEnds asks the source where its partitions end, as a consumer sees them.
@@ -499,7 +561,10 @@ func (m *Mirrors) forMirror(ctx context.Context, what string, body []byte) ([]by
 		return nil, m.takeReverse(ctx, &q)
 	case askReverseLook:
 		return nil, m.lookReverse(ctx, &q)
+	case askSettle:
+		return m.settleSource(ctx, &q)
 	}
+	_, hasTxns := m.o.Node.Image().TopicByName(transactions.StateTopic)
 	change := func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
 		return core.CloseForSwitchover(rec, meta.Fence{ClusterID: q.ClusterID, StartID: q.StartID, At: m.o.Node.Now()})
 	}
@@ -509,7 +574,7 @@ func (m *Mirrors) forMirror(ctx context.Context, what string, body []byte) ([]by
 	var out []fenced
 	for _, t := range q.Topics {
 		for _, n := range t.Partitions {
-			f := fenced{TopicPartition: types.TopicPartition{Topic: t.Name, Partition: n}, LogEnd: types.NoOffset, LeaderEpoch: types.NoLeaderEpoch}
+			f := fenced{TopicPartition: types.TopicPartition{Topic: t.Name, Partition: n}, LogEnd: types.NoOffset, LeaderEpoch: types.NoLeaderEpoch, Transactions: hasTxns}
 			if err := m.changeFence(ctx, meta.PartitionID{Topic: t.ID, Number: n}, &f, change); err != nil {
 				f.Fault = err.Error()
 			}
@@ -547,15 +612,18 @@ func (m *Mirrors) changeFence(ctx context.Context, id meta.PartitionID, f *fence
 		if err := awaitServing(ctx, p, next.LeaderEpoch); err != nil {
 			return err
 		}
-		own, rec, _, err := snapshot(ctx, p)
-		if err != nil {
-			return err
-		}
-		if rec.LeaderEpoch != next.LeaderEpoch && try < commitTries {
+		err = p.Do(ctx, func(o Owned) error {
+			if rec, _ = o.Record(); rec == nil || o.Log() == nil || !o.Leading() {
+				return errors.New("this broker doesn't lead the partition")
+			}
+			// Together: where nothing is open, the end is final.
+			f.LeaderEpoch, f.LogEnd, f.Open = rec.LeaderEpoch, o.Log().View().LogEnd, openOf(o.Log())
+			return nil
+		})
+		if err == nil && f.LeaderEpoch != next.LeaderEpoch && try < commitTries {
 			continue // an election in between: what the fence said holds in that epoch too
 		}
-		f.LeaderEpoch, f.LogEnd = rec.LeaderEpoch, own.LogEnd
-		return nil
+		return err
 	}
 }
 
