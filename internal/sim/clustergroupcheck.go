@@ -189,16 +189,20 @@ func (j *judge) notAhead(m *machine, groupID string, c *groupCommit) {
 // coordinates demands that who answers for a group serves its partition as its
 // leader, under a lease that isn't over (CoordinatorFence). It gives the leader epoch.
 func (j *judge) coordinates(m *machine, groupID, what string) (types.LeaderEpoch, bool) {
+	return j.coordinatesIn(m, j.c.offsetsPartition(groupID), groupID, what)
+}
+
+// coordinatesIn is coordinates for whatever a coordinator keeps in a partition.
+func (j *judge) coordinatesIn(m *machine, id meta.PartitionID, who, what string) (types.LeaderEpoch, bool) {
 	j.leased(m, what)
-	id := j.c.offsetsPartition(groupID)
 	h := m.held(id)
 	if h == nil {
-		j.fail("CoordinatorFence", "%s %s for %s and doesn't hold partition %d", m.name, what, groupID, id.Number)
+		j.fail("CoordinatorFence", "%s %s for %s and doesn't hold partition %d", m.name, what, who, id.Number)
 		return 0, false
 	}
 	e, err := h.part.LeaderEpoch()
 	if err != nil { // it serves it until its shard has heard of the image
-		j.fail("CoordinatorFence", "%s %s for %s, and it doesn't serve partition %d: %v (R10)", m.name, what, groupID, id.Number, err)
+		j.fail("CoordinatorFence", "%s %s for %s, and it doesn't serve partition %d: %v (R10)", m.name, what, who, id.Number, err)
 	}
 	return e, err == nil
 }

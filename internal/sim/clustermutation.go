@@ -24,6 +24,10 @@ type clusterMutation struct {
 	noVault, vaultLate bool
 	// restoreUnmarked puts a backup's records back as they are (R19).
 	restoreUnmarked bool
+	// slowPeers has brokers' requests to each other about transactions come late, often.
+	slowPeers bool
+	// noSuccessors: who dies in the middle of a transaction has no successor that would end it.
+	noSuccessors bool
 	// change, if not nil, changes a transaction on its way to the store.
 	change func(s *storeLink, txn metastore.Txn) metastore.Txn
 	adjust func(*ClusterOptions)
@@ -110,6 +114,7 @@ func clusterMutations() []*Mutation {
 			}}},
 	}
 	list = append(list, serviceMutations()...)
+	list = append(list, txnMutations()...)
 	for _, m := range list {
 		m.Profile = "cluster"
 	}

@@ -45,6 +45,8 @@ type ClusterOptions struct {
 	// Only profiles that name it have any.
 	Txns       int
 	TxnTimeout time.Duration // transaction.timeout.ms of their producers
+	TxnThinks  time.Duration // the longest time between two steps of a transaction
+	TxnTries   int           // how often a producer sends a batch before it aborts
 
 	Rates map[string]float64 // actions of each kind per virtual minute
 }
@@ -84,7 +86,8 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 	},
 	// cluster-txn has transactions whose producers, coordinators and leaders die, move and freeze.
 	"cluster-txn": func(o *ClusterOptions) {
-		o.Txns, o.TxnTimeout, o.Members, o.Unclean, o.Compacted, o.RetentionBytes, o.VaultBytes, o.Partitions = 3, 3*time.Second, 0, false, false, 0, 0, 3
+		o.Txns, o.TxnTimeout, o.TxnThinks, o.TxnTries = 3, 3*time.Second, 100*time.Millisecond, 3
+		o.Members, o.Unclean, o.Compacted, o.RetentionBytes, o.VaultBytes, o.Partitions = 0, false, false, 0, 0, 3
 		o.Rates = map[string]float64{"write": 60, "txn-die": 6, "txn-second": 3, "txn-pause": 4, "txn-late": 20, "crash-txns": 3, "crash": 1, "crash-leader": 2, "crash-in-write": 1,
 			"cut-link": 4, "cut-store": 1, "elect-preferred": 8, "reassign": 1, "restart-cleanly": 1, "expire-lease": 1, "clock-jump": 1}
 	},

@@ -141,7 +141,7 @@ func (x *txnClient) live() {
 		}
 		x.pause(20*time.Millisecond, 300*time.Millisecond)
 	}
-	if x.id.current == x && !x.isDone() { // it was fenced, by a time-out or another one that has gone
+	if x.id.current == x && !x.isDone() && !x.w.c.mutation.noSuccessors { // it was fenced, by a time-out or another one that has gone
 		x.w.k.after(x.rest+x.dice().between(100*time.Millisecond, 2*time.Second), "another instance", func() {
 			if x.id.current == x {
 				x.w.start(x.id)
@@ -177,7 +177,12 @@ func (x *txnClient) ask(req kmsg.Request, code func(kmsg.Response) int16, said f
 	if x.coordinator == 0 && !x.look() {
 		return nil, wire.ErrCoordinatorNotAvailable
 	}
-	resp, err := x.w.request(sending{from: x.who(), to: x.w.c.machine(x.coordinator), req: req, timeout: clientTimeout, onTime: !x.id.bumps}, said)
+	resp, err := x.w.request(sending{from: x.who(), to: x.w.c.machine(x.coordinator), req: req, timeout: clientTimeout, onTime: !x.id.bumps}, func(m *machine, r kmsg.Response) {
+		x.w.judge.answers(m, x.id, wire.ErrCode(code(r)))
+		if said != nil {
+			said(m, r)
+		}
+	})
 	if err != nil {
 		x.coordinator = 0
 		return nil, wire.ErrRequestTimedOut
@@ -257,7 +262,7 @@ func (x *txnClient) transact() {
 		if !good || x.stopped {
 			break
 		}
-		x.pause(0, 100*time.Millisecond)
+		x.pause(0, x.w.c.o.TxnThinks)
 	}
 	if opened && !x.stopped {
 		x.end(t, good && d.chance(0.75))
@@ -265,11 +270,8 @@ func (x *txnClient) transact() {
 	x.renew = x.renew || !good && !x.id.bumps
 }
 
-// addTries and produceTries are how often a client asks before it aborts.
-const (
-	addTries     = 12
-	produceTries = 4
-)
+// addTries is how often a client asks before it aborts.
+const addTries = 12
 
 // add has the coordinator add a partition.
 func (x *txnClient) add(p int32) bool {
@@ -302,7 +304,7 @@ func (x *txnClient) add(p int32) bool {
 // produce writes one batch, a few times if need be; false: the transaction can only be aborted.
 func (x *txnClient) produce(t *transactionRun, p int32) bool {
 	req, records := x.batchOf(t, p)
-	for range produceTries {
+	for range x.w.c.o.TxnTries {
 		code := x.sendBatch(t, p, req)
 		switch code {
 		case wire.None:
@@ -414,7 +416,7 @@ func (x *txnClient) ended(r *kmsg.EndTxnResponse, commit bool) {
 // heal has everybody who sleeps go on.
 func (w *txnWorld) heal() {
 	for _, id := range w.ids {
-		if id.current != nil && id.current.stopped {
+		if id.current != nil && id.current.stopped && !w.c.mutation.noSuccessors {
 			w.start(id)
 		}
 	}
@@ -438,7 +440,7 @@ func (c *cluster) txnsUnfinished(image *meta.Image) string {
 	if why := c.txns.judge.openEnds(image); why != "" {
 		return why
 	}
-	if i := slices.IndexFunc(c.txns.ids, func(id *txnID) bool { return id.current == nil || !id.current.isDone() }); i >= 0 {
+	if i := slices.IndexFunc(c.txns.ids, func(id *txnID) bool { return id.current == nil || !id.current.isDone() }); i >= 0 && !c.mutation.noSuccessors {
 		return c.txns.ids[i].name + " has committed nothing since the faults ended"
 	}
 	for _, r := range c.txns.readers {

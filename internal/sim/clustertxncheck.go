@@ -12,6 +12,7 @@ import (
 	"tidemark/internal/batch"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // txnJudge compares what becomes of transactions with what their producers asked for
@@ -22,6 +23,7 @@ type txnJudge struct {
 	runs []*transactionRun
 	// epochs are the newest epochs that producers were told, and to whom.
 	epochs map[types.ProducerID]*toldEpoch
+	given  map[producerEpoch]*txnClient // who was given an epoch by InitProducerId
 	// fenced are batches that were written in an epoch below one that had been told.
 	fenced map[*writtenBatch]string
 	parts  map[int32]*txnPart
@@ -65,6 +67,11 @@ func fateOf(commit bool) fate {
 	return aborted
 }
 
+type producerEpoch struct {
+	id    types.ProducerID
+	epoch int16
+}
+
 type toldEpoch struct {
 	epoch int16
 	to    *txnClient
@@ -82,7 +89,7 @@ type txnPart struct {
 const txnMark = "transaction "
 
 func newTxnJudge(w *txnWorld) *txnJudge {
-	return &txnJudge{w: w, epochs: map[types.ProducerID]*toldEpoch{}, fenced: map[*writtenBatch]string{}, parts: map[int32]*txnPart{}}
+	return &txnJudge{w: w, epochs: map[types.ProducerID]*toldEpoch{}, given: map[producerEpoch]*txnClient{}, fenced: map[*writtenBatch]string{}, parts: map[int32]*txnPart{}}
 }
 
 func (j *txnJudge) fail(invariant, format string, args ...any) {
@@ -114,19 +121,29 @@ func (j *txnJudge) runOf(raw []byte) *transactionRun {
 	return j.runs[n]
 }
 
+// answers judges who answers for an id: the coordinator (CoordinatorFence). Other codes
+// are those of who isn't, or of a request that no coordinator has seen.
+func (j *txnJudge) answers(m *machine, id *txnID, code wire.ErrCode) {
+	switch code {
+	case wire.None, wire.ErrConcurrentTransactions, wire.ErrProducerFenced, wire.ErrInvalidProducerIDMapping, wire.ErrInvalidTxnState:
+		j.w.c.check.coordinatesIn(m, j.w.c.txnPartition(id.name), id.name, "answers "+code.Error())
+	}
+}
+
 // initialised judges what a coordinator gives a producer: an epoch that nobody else
-// was given, above all that were given before (ProducerFenced).
+// was given (ProducerFenced). From then on nothing is written in a lower one.
 func (j *txnJudge) initialised(m *machine, x *txnClient, r *kmsg.InitProducerIDResponse) {
 	if r.ErrorCode != 0 || j.gone {
 		return
 	}
-	j.w.c.check.leased(m, "gives a producer its epoch")
 	pid := types.ProducerID(r.ProducerID)
-	before := j.epochs[pid]
-	switch {
-	case before != nil && before.epoch > r.ProducerEpoch, before != nil && before.epoch == r.ProducerEpoch && before.to != x:
-		j.fail("ProducerFenced", "%s gives %s epoch %d of producer %d; %s was given %d at %v", m.name, x.who(), r.ProducerEpoch, pid, before.to.who(), before.epoch, before.at.Round(time.Millisecond))
-	case before == nil || before.epoch < r.ProducerEpoch:
+	key := producerEpoch{pid, r.ProducerEpoch}
+	if other := j.given[key]; other != nil && other != x {
+		j.fail("ProducerFenced", "%s gives %s epoch %d of producer %d, which %s was given before", m.name, x.who(), r.ProducerEpoch, pid, other.who())
+		return
+	}
+	j.given[key] = x
+	if before := j.epochs[pid]; before == nil || before.epoch < r.ProducerEpoch {
 		j.epochs[pid] = &toldEpoch{epoch: r.ProducerEpoch, to: x, at: j.w.k.now}
 	}
 }
@@ -141,7 +158,6 @@ func (j *txnJudge) acknowledged(m *machine, t *transactionRun, p int32, base typ
 
 // decided judges a coordinator's answer to an end.
 func (j *txnJudge) decided(m *machine, t *transactionRun, commit bool) {
-	j.w.c.check.leased(m, "ends a transaction")
 	if j.gone {
 		return
 	}
@@ -311,7 +327,7 @@ func (j *txnJudge) openEnds(image *meta.Image) string {
 			why := fmt.Sprintf("partition %d of broker %d is stable up to %d, readable up to %d", p.ID.Number, id, v.LastStable, v.HighWatermark)
 			if j.gone || c.check.ledger(p.ID).unclean >= 0 {
 				j.w.k.probe("transaction: open for ever after an unclean election")
-				return ""
+				continue
 			}
 			if c.k.now > c.healedAt+patience {
 				j.fail("OpenEnds", "%v after the last fault %s", (c.k.now - c.healedAt).Round(time.Second), why)

@@ -67,12 +67,14 @@ func (c *cluster) txnLate(d dice) string {
 	return fmt.Sprintf("a batch of %s for partition %d", x.id.name, late.partition)
 }
 
-// crashTxns stops the leader of a partition of the transactions' topic.
+// crashTxns stops the leader of a partition of the transactions' topic, and some of the
+// producers that it coordinates.
 func (c *cluster) crashTxns(d dice) string {
 	if c.txns == nil {
 		return ""
 	}
-	r := c.check.ledger(meta.PartitionID{Topic: c.txns.topic, Number: int32(d.IntN(txnPartitions))}).record
+	at := meta.PartitionID{Topic: c.txns.topic, Number: int32(d.IntN(txnPartitions))}
+	r := c.check.ledger(at).record
 	if r == nil || r.Leader == types.NoBroker {
 		return ""
 	}
@@ -81,5 +83,12 @@ func (c *cluster) crashTxns(d dice) string {
 		return ""
 	}
 	m.crash()
-	return m.name
+	what := m.name
+	for _, id := range c.txns.ids {
+		if x := id.current; x != nil && !x.stopped && c.txnPartition(id.name) == at && d.chance(0.3) {
+			x.stop("it dies with its coordinator")
+			what += ", " + x.who()
+		}
+	}
+	return what
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/batch"
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -49,6 +50,10 @@ func (r *stableReader) begin() {
 
 // behind says what the reader lacks after the faults.
 func (r *stableReader) behind() string {
+	l := r.w.c.check.ledger(meta.PartitionID{Topic: r.topic, Number: r.partition})
+	if r.w.judge.gone || l.unclean >= 0 {
+		return "" // what an unclean election took may have been the end of a transaction
+	}
 	if r.since < r.w.c.healedAt || r.at < r.end {
 		return fmt.Sprintf("%s is at %d, the end is %d", r.who(), r.at, r.end)
 	}

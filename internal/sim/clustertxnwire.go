@@ -118,12 +118,17 @@ func (l *peerLinks) txnFrames(to types.BrokerID) src.Exchange {
 			if !arrives() {
 				return
 			}
-			at.task(func() {
+			serve := func() {
 				raw, err := at.node.Answer(at.node.Context(), append([]byte(nil), request...))
 				if err == nil && raw != nil {
 					reply(func() { answer = raw })
 				}
-			})
+			}
+			if d := l.m.k.dice("slow peers"); l.m.c.mutation.slowPeers && d.chance(0.3) {
+				l.m.k.after(d.between(time.Second, peerPatience), "slow peer", func() { at.task(serve) })
+				return
+			}
+			at.task(serve)
 		})
 		return answer, err
 	}
