@@ -30,7 +30,7 @@ const (
 	// txnPatience bounds how long a producer waits for the outcome of a transaction's records:
 	// where they are given up the next producer of its id ends what is open.
 	txnPatience = 3 * txnTimeout
-	// consistentFor is how long an operator insists on a consistent failover.
+	// consistentFor is how long an operator insists on a consistent failover, in a short run a third of it.
 	consistentFor = 20 * time.Second
 	// transactionalID is that of the one who writes transactions, wherever and whenever: after a
 	// change of sides it begins anew with it, and what its last producer there left open is aborted.

@@ -58,7 +58,7 @@ func (w *world) order(c *cluster, f func(context.Context, *console.Client) error
 func (w *world) failOver(s *cluster, mirrorName string, consistent bool) {
 	began := time.Now()
 	w.keepTrying("failover of "+s.name, func() error {
-		if consistent && time.Since(began) > consistentFor {
+		if consistent && time.Since(began) > min(consistentFor, w.chosen.runFor/3) {
 			consistent = false
 			w.saw("consistent failovers that were given up", 1)
 		}
