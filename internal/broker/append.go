@@ -175,6 +175,9 @@ func (p *Partition) appended(op *appendOp) {
 
 // tellRoom logs once when the disk begins to refuse appends, and once when it takes them again.
 func (p *Partition) tellRoom(err error) {
+	if err == nil {
+		p.dir.room.taken()
+	}
 	switch isFull := errors.Is(err, log.ErrNoSpace); {
 	case isFull && !p.full:
 		p.full = true
@@ -197,6 +200,7 @@ func (p *Partition) storageFault(err error) error {
 	switch {
 	case errors.Is(err, log.ErrNoSpace):
 		p.env.metrics.Log.NoSpace.Inc()
+		p.dir.room.refused()
 		return wire.Errorf(wire.ErrKafkaStorageError, "the disk of %s is full: nothing was written, writing goes on when there is room", p.tp)
 	case errors.Is(err, log.ErrOffline), errors.Is(err, log.ErrClosed):
 		p.goOffline(err)

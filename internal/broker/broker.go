@@ -333,6 +333,11 @@ func (b *Broker) Ready() error {
 	if b.lease.over() {
 		return errors.New("the registration has lapsed: the metadata store can't be reached")
 	}
+	for _, d := range b.dirs {
+		if err := d.lacksRoom(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -240,6 +240,9 @@ func TestAFullDiskRefusesAndResumes(t *testing.T) {
 	createTopic(t, b, "a", 1)
 	p := mustPartition(t, b, "a", 0)
 	mustAppend(t, p, "x")
+	if err := b.Ready(); err != nil {
+		t.Errorf("with room: %v", err)
+	}
 	faults.SetSpace(0)
 	_, err := appendTo(t, p, 1, "y")
 	wantCode(t, "append on a full disk", err, wire.ErrKafkaStorageError)
@@ -248,7 +251,20 @@ func TestAFullDiskRefusesAndResumes(t *testing.T) {
 	}
 	_, err = appendTo(t, p, 1, "y")
 	wantCode(t, "another one", err, wire.ErrKafkaStorageError)
+	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), p.dir.path) {
+		t.Errorf("a node that refuses writes says %v: want the full log dir", err)
+	}
+	faults.SetSpace(100) // not enough for a batch
+	p.dir.room.looked.Store(0)
+	if err := b.Ready(); err == nil {
+		t.Error("ready with room for nothing")
+	}
 	faults.SetSpace(1 << 30)
+	// Nobody writes to a node that isn't ready: it finds out by itself.
+	eventually(t, "the node is ready again", func() bool { return b.Ready() == nil })
+	if names, err := w.fs.List(p.dir.path); err != nil || slices.Contains(names, "room"+vfs.TempSuffix) {
+		t.Errorf("left in the log dir: %v, %v", names, err)
+	}
 	if o := mustAppend(t, p, "z"); o != 1 {
 		t.Errorf("offset %d after the disk had room again", o)
 	}

@@ -52,6 +52,7 @@ type logDir struct {
 	found       map[string]bool
 	forks       forkSet // made here, or found at the start, and without a topic yet
 	partitions  int     // chosen for it so far; the viewer's goroutine counts
+	room        room
 	cause       atomic.Pointer[error]
 	failed      func(*logDir, error)
 }

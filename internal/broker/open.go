@@ -67,6 +67,7 @@ func (p *Partition) open(topic config.Topic) error {
 	}
 	switch {
 	case vfs.IsNoSpace(err):
+		p.dir.room.refused()
 		return err
 	case err != nil:
 		p.env.logger.Error("partition can't be opened", "partition", p.tp.String(), "err", err)

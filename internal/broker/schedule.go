@@ -142,6 +142,7 @@ func (b *Broker) writeCheckpoints() {
 			switch {
 			case err == nil:
 			case vfs.IsNoSpace(err):
+				d.room.refused()
 				b.logger.Warn("checkpoints can't be written: the disk is full", "dir", d.path, "err", err)
 			default:
 				d.fail(err)
