@@ -18,7 +18,7 @@ import (
 func (p *Partition) show(rec *meta.PartitionRecord, rev meta.Revision, topic config.Topic, leading bool) {
 	first := p.showAgain == nil
 	p.showAgain = nil
-	err := p.open(topic)
+	err := p.open(topic, rec)
 	if err == nil {
 		if p.unread != nil {
 			p.unread.show = func() { p.show(rec, rev, topic, leading) }
@@ -37,7 +37,7 @@ func (p *Partition) show(rec *meta.PartitionRecord, rev meta.Revision, topic con
 // that as many logs open at a time as there are shards. A write or sync that
 // fails takes the log dir offline (DESIGN §3), anything else this partition alone, and
 // what can't be read is tried again (couldNotOpen); a disk without room is waited for, and is the only error that it gives.
-func (p *Partition) open(topic config.Topic) error {
+func (p *Partition) open(topic config.Topic, record *meta.PartitionRecord) error {
 	if p.log != nil || p.offline != nil || p.deleted {
 		return nil
 	}
@@ -52,7 +52,12 @@ func (p *Partition) open(topic config.Topic) error {
 	var rec log.Recovery
 	err := p.dir.takeFork(meta.PartitionID{Topic: p.id, Number: p.tp.Partition}, p.tp)
 	if err == nil {
-		l, rec, err = p.openLog(topic)
+		l, rec, err = p.openLog(topic, record)
+	}
+	if errors.Is(err, log.ErrTopicID) {
+		if wrong := p.wrongID(record); wrong != nil {
+			err = wrong
+		}
 	}
 	if errors.Is(err, log.ErrTopicID) {
 		// A deletion that a crash interrupted left the folder of an older topic of this
@@ -62,7 +67,7 @@ func (p *Partition) open(topic config.Topic) error {
 			suffix = straySuffix
 		}
 		if _, err = p.dir.setAside(p.tp.String(), suffix); err == nil {
-			l, rec, err = p.openLog(topic)
+			l, rec, err = p.openLog(topic, record)
 		}
 	}
 	switch {
@@ -83,10 +88,11 @@ func (p *Partition) open(topic config.Topic) error {
 
 // openLog opens the log, or makes one where there is none: then the checkpoint
 // files must not say anything of that name any more, as a deleted topic had it.
-func (p *Partition) openLog(topic config.Topic) (*log.Log, log.Recovery, error) {
+func (p *Partition) openLog(topic config.Topic, record *meta.PartitionRecord) (*log.Log, log.Recovery, error) {
 	_, err := p.dir.fs.Stat(filepath.Join(p.dir.path, p.tp.String()))
 	found := err == nil
 	if errors.Is(err, fs.ErrNotExist) {
+		p.tellGone(record)
 		err = p.dir.checkpoints.Begin(p.tp)
 	}
 	if err != nil {

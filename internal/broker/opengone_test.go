@@ -1,0 +1,103 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"tidemark/internal/vfs"
+)
+
+// heard is a log that can be read while it is written.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(b)
+}
+
+func (h *heard) says(part string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Contains(h.text.String(), part)
+}
+
+// TestAFolderThatIsGoneIsTold: a node whose partition's folder was lost while it
+// was stopped began it empty without a word.
+func TestAFolderThatIsGoneIsTold(t *testing.T) {
+	w := newWorld(t)
+	h := &heard{}
+	w.logger = slog.New(slog.NewTextHandler(h, nil))
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
+	createTopic(t, b, "empty", 1)
+	closeNode(t, b)
+	if h.says("folder is gone") {
+		t.Error("a new topic's folder is called gone")
+	}
+	for _, folder := range []string{"/data/a-0", "/data/empty-0"} {
+		if err := w.fs.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if end := logEnd(t, mustPartition(t, w.open(), "a", 0)); end != 0 {
+		t.Errorf("log end %d", end)
+	}
+	if !h.says("partition=a-0 dir=/data highWatermark=2") {
+		t.Error("nobody is told that two records are gone")
+	}
+	if h.says("partition=empty-0 dir=/data highWatermark") {
+		t.Error("an empty partition's records are called gone")
+	}
+}
+
+// TestADamagedTopicIDKeepsTheFolder: one flipped bit in partition.metadata made
+// another topic's id of it, and the folder went as one of a deleted topic.
+func TestADamagedTopicIDKeepsTheFolder(t *testing.T) {
+	w := newWorld(t, "log.segment.delete.delay.ms=0")
+	h := &heard{}
+	w.logger = slog.New(slog.NewTextHandler(h, nil))
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
+	closeNode(t, b)
+	const name = "/data/a-0/partition.metadata"
+	good, err := vfs.ReadFile(w.fs, name, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := bytes.Clone(good)
+	at := bytes.Index(bad, []byte("topic_id: ")) + len("topic_id: ") + 3
+	if bad[at] == 'A' {
+		bad[at] = 'B'
+	} else {
+		bad[at] = 'A'
+	}
+	if err := vfs.WriteAtomic(w.fs, name, bad); err != nil {
+		t.Fatal(err)
+	}
+	b = w.open()
+	if _, open := mustPartition(t, b, "a", 0).View(); open {
+		t.Fatal("a partition with another topic's id was opened")
+	}
+	if err := b.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if !h.says("write topic_id: ") {
+		t.Error("nobody is told how to put the file right")
+	}
+	if err := vfs.WriteAtomic(w.fs, name, good); err != nil {
+		t.Fatal(err)
+	}
+	if end := logEnd(t, mustPartition(t, w.open(), "a", 0)); end != 2 {
+		t.Errorf("log end %d with the right file again", end)
+	}
+}
