@@ -79,6 +79,7 @@ type grammar struct {
 	Vault   vaultCmd   `cmd:"" help:"Records that a cut removed: list, show, export."`
 	Events  eventsCmd  `cmd:"" help:"What happened: every cut, promotion, failure and alarm, also from before the last start."`
 	Log     logCmd     `cmd:"" help:"Read a partition's folder: dump, verify, epochs."`
+	Config  configCmd  `cmd:"" help:"Settings: list the keys that there are."`
 	Meta    metaCmd    `cmd:"" help:"Show the cluster's metadata, read-only."`
 	Sim     simCmd     `cmd:"" help:"Run the product's own code in a simulated world: replay a seed, or search for one that fails."`
 	Demo    demoCmd    `cmd:"" help:"A source and a standby in one process: mirror, unclean election, failover, proof."`

@@ -102,9 +102,10 @@ func TestResolveFailure(t *testing.T) {
 			}
 		}
 	}
-	f("num.partitons", "3", `did you mean "num.partitions"?`)
-	f("log.retention.hour", "3", `did you mean "log.retention.hours"?`)
-	f("auto.create.topic.enable", "true", `did you mean "auto.create.topics.enable"?`)
+	f("num.partitons", "3", "did you mean num.partitions? tidemark config keys lists them all")
+	f("nothing.like.any.other.key.that.there.is", "3", "; tidemark config keys lists them all")
+	f("log.retention.hour", "3", "did you mean log.retention.hours? tidemark config keys lists them all")
+	f("auto.create.topic.enable", "true", "did you mean auto.create.topics.enable? tidemark config keys lists them all")
 	f("num.partitions", "0", "an integer from 1 to 100000", `"0"`)
 	f("num.partitions", "many", "an integer")
 	f("socket.request.max.bytes", "3000000000", "2147483647")

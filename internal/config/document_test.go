@@ -16,7 +16,7 @@ func document() string {
 	b.WriteString("# Configuration\n\n" +
 		"Made from the tables in `internal/config` by `TIDEMARK_UPDATE_DOCS=1 go test ./internal/config`; a test keeps it in step.\n\n" +
 		"A node reads `--config server.properties` (Java properties, Kafka's names), then flags and `--set key=value`; the later source wins.\n" +
-		"An unknown key stops the start with the nearest known one; a key of Kafka's that means nothing here is a warning, and one whose\n" +
+		"`tidemark config keys [WORD]` lists the same. An unknown key stops the start with the nearest known one; a key of Kafka's that means nothing here is a warning, and one whose\n" +
 		"meaning can't be kept (tiered storage, Kerberos, authorizers of one's own) stops the start with the reason. Keys marked † are this project's own.\n")
 	section := func(title string, keys []key) {
 		fmt.Fprintf(&b, "\n## %s\n\n| key | default | allowed | what it does |\n| --- | --- | --- | --- |\n", title)

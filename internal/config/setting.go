@@ -78,13 +78,9 @@ type UnknownKeyError struct {
 	Nearest string // the nearest known key; empty when none is near
 }
 
-// Error names the key and the nearest known one.
+// Error names the key, the nearest known one, and where all are listed.
 func (e *UnknownKeyError) Error() string {
-	msg := fmt.Sprintf("%s: unknown key %q", e.Setting.Where(), e.Setting.Key)
-	if e.Nearest != "" {
-		msg += fmt.Sprintf(": did you mean %q?", e.Nearest)
-	}
-	return msg
+	return fmt.Sprintf("%s: unknown key %q", e.Setting.Where(), e.Setting.Key) + notThere(e.Nearest)
 }
 
 // A RefusedKeyError is a key of Kafka's whose meaning can't be kept here, so

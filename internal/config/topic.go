@@ -120,10 +120,7 @@ func ValidateTopic(configs map[string]string) error {
 		switch {
 		case !ok:
 			msg := fmt.Sprintf("unknown topic config name: %s", name)
-			if n := Nearest(name, slices.Collect(maps.Keys(index))); n != "" {
-				msg += fmt.Sprintf(": did you mean %s?", n)
-			}
-			faults = append(faults, fmt.Errorf("%w: %s", ErrTopicConfig, msg))
+			faults = append(faults, fmt.Errorf("%w: %s%s", ErrTopicConfig, msg, notThere(Nearest(name, slices.Collect(maps.Keys(index))))))
 		case strings.HasSuffix(name, ".throttled.replicas") && !throttledReplicas.MatchString(strings.TrimSpace(configs[name])):
 			faults = append(faults, fmt.Errorf("%w: invalid value %s for configuration %s: must be * or a list of partition:broker", ErrTopicConfig, configs[name], name))
 		case !k.rule.check(configs[name]) || name == "remote.storage.enable" && strings.TrimSpace(configs[name]) != "false":
