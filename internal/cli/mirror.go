@@ -445,7 +445,9 @@ func (c *mirrorWaitCmd) missing(st mirror.Status) string {
 			return fmt.Sprintf("%s is %s", name, p.State)
 		case c.For != "stopped" && p.State != meta.MirrorMirroring:
 			return strings.TrimSpace(fmt.Sprintf("%s is %s %s", name, p.State, p.Reason))
-		case c.For == "caught-up" && (p.LagRecords > c.MaxLag || p.LagRecords < 0):
+		case c.For == "caught-up" && p.LagRecords < 0:
+			return name + ": what it lacks is unknown: its source's end wasn't seen yet"
+		case c.For == "caught-up" && p.LagRecords > c.MaxLag:
 			return fmt.Sprintf("%s lacks %d records", name, p.LagRecords)
 		}
 	}
