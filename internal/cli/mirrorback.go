@@ -43,7 +43,7 @@ func (n named) printPreview(s Streams, p mirror.Preview) error {
 }
 
 func previewTable(p mirror.Preview) table {
-	out := table{columns: []string{"TOPIC", "PARTITION", "RELATION", "END", "CUT-AT", "RECORDS", "BYTES", "FROM", "TO", "GROUPS-PAST", "VAULT-OF", "REFUSED", "CUTS", "PRODUCERS"}, wideFrom: 12}
+	out := table{columns: []string{"TOPIC", "PARTITION", "RELATION", "END", "CUT-AT", "RECORDS", "BYTES", "FROM", "TO", "GROUPS-PAST", "VAULT-OF", "REFUSED", "CUTS", "PRODUCERS", "MARKERS"}, wideFrom: 12}
 	for _, pp := range p.Partitions {
 		groups := make([]string, len(pp.Groups))
 		for i, g := range pp.Groups {
@@ -53,9 +53,9 @@ func previewTable(p mirror.Preview) table {
 		for i, cut := range pp.Cuts {
 			cuts[i] = fmt.Sprintf("%s %d-%d epochs %d-%d", cut.Cause, cut.From, cut.To-1, cut.First, cut.Last)
 		}
-		out.rows = append(out.rows, []string{pp.Topic, fmt.Sprint(pp.Partition), orDash(pp.Relation), fmt.Sprint(pp.LogEnd), fmt.Sprint(pp.CutAt), fmt.Sprint(pp.Records),
+		out.rows = append(out.rows, []string{pp.Topic, fmt.Sprint(pp.Partition), orDash(pp.Relation), fmt.Sprint(pp.LogEnd), fmt.Sprint(pp.CutAt), fmt.Sprint(pp.Records - pp.Markers),
 			bytesText(pp.Bytes), millisText(int64(pp.MinTimestamp)), millisText(int64(pp.MaxTimestamp)), orDash(strings.Join(groups, " ")), brokerText(pp.Node),
-			orDash(pp.Refused), orDash(strings.Join(cuts, "; ")), fmt.Sprint(pp.Producers)})
+			orDash(pp.Refused), orDash(strings.Join(cuts, "; ")), fmt.Sprint(pp.Producers), fmt.Sprint(pp.Markers)})
 	}
 	return out
 }

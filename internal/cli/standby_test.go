@@ -58,3 +58,17 @@ func TestCopyWatchDrawsOneLine(t *testing.T) {
 		t.Errorf("a line was drawn after the end: %q", out.String())
 	}
 }
+
+// What mirror wait says of a partition that isn't complete; an unknown number is no number.
+func TestWhatAMirrorWaitsFor(t *testing.T) {
+	c := &mirrorWaitCmd{For: "caught-up", MaxLag: 5}
+	f := func(lag int64, want string) {
+		t.Helper()
+		if got := c.missing(copying(lag, 0)); got != want {
+			t.Errorf("%d: %q, want %q", lag, got, want)
+		}
+	}
+	f(5, "")
+	f(6, "t-0 lacks 6 records")
+	f(-1, "t-0: what it lacks is unknown: its source's end wasn't seen yet")
+}

@@ -227,7 +227,7 @@ func (m *Mirrors) previewCut(ctx context.Context, name string, topics []string, 
 		if len(o.Plan.Cuts) > 0 {
 			cut++
 		}
-		out.Records, out.Bytes = out.Records+o.Plan.Records, out.Bytes+o.Plan.Bytes
+		out.Records, out.Markers, out.Bytes = out.Records+o.Plan.Records, out.Markers+o.Plan.Markers, out.Bytes+o.Plan.Bytes
 		out.Partitions = append(out.Partitions, *o.Plan)
 	}
 	if err := m.addPast(ctx, &out); err != nil {
@@ -235,8 +235,8 @@ func (m *Mirrors) previewCut(ctx context.Context, name string, topics []string, 
 	}
 	head := fmt.Sprintf("%d partitions would be promoted as they are: no transaction is half mirrored.", len(list))
 	if cut > 0 {
-		head = fmt.Sprintf("%d partitions would be promoted; %d of them would be cut so that no transaction is half mirrored: %d records (%d bytes) would go to the vaults of their brokers.",
-			len(list), cut, out.Records, out.Bytes)
+		head = fmt.Sprintf("%d partitions would be promoted; %d of them would be cut so that no transaction is half mirrored: %s would go to the vaults of their brokers.",
+			len(list), cut, out.amount())
 	}
 	out.Message = append(out.Message, head, "Transactions that are open then are aborted.")
 	return out, nil

@@ -18,7 +18,7 @@ type Loss struct {
 	SrcEpoch types.LeaderEpoch `json:"srcEpoch"`
 	SeenAt   types.Millis      `json:"seenAt"`
 	// Records is at most how many records below SrcEnd are not here: offsets, of
-	// which compaction and transaction markers take some.
+	// which compaction and transaction markers take some. Which they were can't be known here.
 	Records int64 `json:"records"`
 	// Ms is how long before the failover, or before now, the oldest write that may
 	// be missing was made: everything that the source had taken earlier is here.
@@ -106,7 +106,7 @@ func (s *LossSum) words(partitions int) string {
 	case s.Records == 0:
 		out = append(out, fmt.Sprintf("Of what the source was seen to have, nothing is missing; what it took in the last %s (since %s) can't be counted from here.", spanText(s.Ms), utc(s.SeenAt)))
 	default:
-		out = append(out, fmt.Sprintf("Of what the source was seen to have, at most %d records in %d of %d partitions are missing, the oldest written %s before; what it took since %s can't be counted from here.",
+		out = append(out, fmt.Sprintf("Of what the source was seen to have, at most %d records in %d of %d partitions are missing (transaction markers are counted, too), the oldest written %s before; what it took since %s can't be counted from here.",
 			s.Records, s.Behind, partitions, spanText(s.Ms), utc(s.SeenAt)))
 	}
 	if s.Unknown > 0 {

@@ -26,8 +26,10 @@ type Preview struct {
 	Plan string `json:"plan"`
 	// PlanNeeded: without the plan the failback is refused.
 	PlanNeeded bool `json:"planNeeded"`
-	// Records and Bytes are what would be cut from the leaders' logs, into their vaults.
+	// Records and Bytes are what would be cut from the leaders' logs, into their vaults;
+	// of the records Markers are no data, but markers of transactions.
 	Records    int64           `json:"records"`
+	Markers    int64           `json:"markers,omitempty"`
 	Bytes      int64           `json:"bytes"`
 	Partitions []PartitionPlan `json:"partitions"`
 	// NewTopics are the source's that aren't here: they would be made and copied whole.
@@ -48,8 +50,10 @@ type PartitionPlan struct {
 	// CutAt is the first offset that would go, LogEnd if none does.
 	CutAt types.Offset      `json:"cutAt"`
 	Cuts  []core.PlannedCut `json:"cuts"`
-	// Of what would go: records, bytes, times (-1: none), and how many producers wrote it.
+	// Of what would go: records, how many of them are markers of transactions, bytes,
+	// times (-1: none), and how many producers wrote it.
 	Records      int64        `json:"records"`
+	Markers      int64        `json:"markers,omitempty"`
 	Bytes        int64        `json:"bytes"`
 	MinTimestamp types.Millis `json:"minTimestamp"`
 	MaxTimestamp types.Millis `json:"maxTimestamp"`
@@ -109,7 +113,7 @@ func (m *Mirrors) Preview(ctx context.Context, name string, r PreviewRequest) (P
 		}
 		plans = append(plans, fmt.Sprintf("%s %s %s", o.TopicPartition, p.PlanID, p.Refused))
 		out.PlanNeeded = out.PlanNeeded || p.PlanNeeded
-		out.Records, out.Bytes = out.Records+p.Records, out.Bytes+p.Bytes
+		out.Records, out.Markers, out.Bytes = out.Records+p.Records, out.Markers+p.Markers, out.Bytes+p.Bytes
 		out.Partitions = append(out.Partitions, *p)
 	}
 	out.Plan = core.CombinedID(plans)
@@ -293,6 +297,9 @@ func survey(l *log.Log, p *PartitionPlan) error {
 					continue
 				}
 				p.Records += int64(h.RecordsCount)
+				if h.IsControl() {
+					p.Markers += int64(h.RecordsCount)
+				}
 				p.Bytes += int64(h.Size())
 				if p.MinTimestamp < 0 || h.BaseTimestamp < p.MinTimestamp {
 					p.MinTimestamp = h.BaseTimestamp
@@ -322,6 +329,15 @@ func (m *Mirrors) inParallel(ctx context.Context, list []led, f func(i int, l le
 	return clock.Each(ctx, len(list), partsAtOnce, func(i int) { f(i, list[i]) })
 }
 
+// amount says in words what would go.
+func (p *Preview) amount() string {
+	data := p.Records - p.Markers
+	if p.Markers == 0 {
+		return fmt.Sprintf("%d records (%d bytes)", data, p.Bytes)
+	}
+	return fmt.Sprintf("%d records and %d transaction markers (%d bytes)", data, p.Markers, p.Bytes)
+}
+
 // previewMessage says in words what would happen.
 func previewMessage(p *Preview) []string {
 	cut, refused := 0, 0
@@ -344,7 +360,7 @@ func previewMessage(p *Preview) []string {
 	case cut == 0:
 		lines = append(lines, fmt.Sprintf("%d partitions would become mirrors; nothing would be cut from their leaders' logs.", len(p.Partitions)))
 	default:
-		lines = append(lines, fmt.Sprintf("%d partitions would become mirrors; %d records (%d bytes) of %d of them would be cut, into the vaults of their brokers.", len(p.Partitions), p.Records, p.Bytes, cut))
+		lines = append(lines, fmt.Sprintf("%d partitions would become mirrors; %s of %d of them would be cut, into the vaults of their brokers.", len(p.Partitions), p.amount(), cut))
 	}
 	if len(groups) > 0 {
 		lines = append(lines, fmt.Sprintf("%d groups had read past the cuts: their offsets would be taken back.", len(groups)))
