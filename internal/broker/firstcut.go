@@ -53,7 +53,15 @@ func (p *Partition) firstCut() error {
 	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
 	if owed.Kind == timeline.CutAt {
 		cause, note := p.firstCutCause(owed)
-		r, err := p.log.Cut(owed.At, log.CutReason{Cause: cause, Order: log.OrderedByMetadata, Note: note, Timelines: checkpoint, LeaderHighWatermark: -1})
+		at := owed.At
+		switch lacks := p.lacksCompacted(at); {
+		case lacks && p.mayFollow() && (p.record.IsMirror() || !p.record.InISR(p.env.nodeID)):
+			// Else its leader counts on what an in-sync replica holds.
+			at, note = p.log.View().LogStart, note+"; compaction here had reached above: the whole log is copied anew"
+		case lacks:
+			p.env.logger.Warn("the log is cut below what its compaction has reached: older records of keys may be missing, what replaced them is in the vault", "partition", p.tp.String(), "at", at, "compacted", p.log.Cleaned())
+		}
+		r, err := p.log.Cut(at, log.CutReason{Cause: cause, Order: log.OrderedByMetadata, Note: note, Timelines: checkpoint, LeaderHighWatermark: -1})
 		if err != nil {
 			return p.storageFault(err)
 		}

@@ -127,6 +127,11 @@ func (p *Partition) received(a follow.Answer) {
 	switch v.Kind {
 	case replica.VerdictStale:
 	case replica.VerdictAccept:
+		if start := p.log.View().LogStart; p.lacksCompacted(own.LogEnd) {
+			p.agreed = 0
+			err = p.restartAt(start, "a crash interrupted a cut below its own compaction")
+			break
+		}
 		if err = p.accept(a, v); err == nil {
 			p.agreed = s.Generation
 		}
@@ -207,12 +212,11 @@ func (p *Partition) copyBatches(a follow.Answer, v replica.Verdict) error {
 // cutTo cuts where the leader's history departs. The answer moves nothing else:
 // no high watermark comes from a divergence (KAFKA-14704).
 //
-// Compaction may have removed records below the cut in favour of newer ones of their
-// keys that go now, while the leader still has them: such a log is copied anew, whole.
+// A log that may lack older records of their keys is copied anew, whole.
 func (p *Partition) cutTo(a follow.Answer, at types.Offset) error {
 	p.endFlush()
 	before := p.log.View()
-	if at < p.log.Cleaned() {
+	if p.lacksCompacted(at) {
 		at = min(at, before.LogStart)
 	}
 	d := a.Reply.Diverging
@@ -229,6 +233,13 @@ func (p *Partition) cutTo(a follow.Answer, at types.Offset) error {
 	assert.That(after.HighWatermark <= before.HighWatermark && after.LogEnd <= before.LogEnd,
 		"I-216: %s: a cut at %d moved the marks from %d, %d to %d, %d", p.tp, at, before.HighWatermark, before.LogEnd, after.HighWatermark, after.LogEnd)
 	return nil
+}
+
+// lacksCompacted reports whether this log, cut at an offset, may lack records that a
+// leader still has: its own compaction removed them below in favour of newer ones of
+// their keys, and these go (docs/adr/0027).
+func (p *Partition) lacksCompacted(at types.Offset) bool {
+	return !p.env.rules.Mirrors.Mirror.Core.KeepsCompacted && at < p.log.Cleaned() && at > p.log.View().LogStart
 }
 
 // restartAt empties the log, through the vault (R13).

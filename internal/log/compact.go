@@ -287,11 +287,14 @@ func (l *Log) compactionFailed(err error) error {
 	return l.fail("compact", err)
 }
 
-// Cleaned (R) is where the last compaction stopped: the cleaner-offset-checkpoint.
+// Cleaned (R) is where the last compaction stopped: the cleaner-offset-checkpoint. It
+// lies above the log end of a log that was opened in the middle of a cut below it: then
+// records may be gone below the log end in favour of others that are gone as well
+// (docs/adr/0027). The log says so until it begins anew.
 func (l *Log) Cleaned() types.Offset {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.cleaned
+	return max(l.cleaned, l.beyond)
 }
 
 // reachesCleaned moves the mark of compaction and gives the one before.

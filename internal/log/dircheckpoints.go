@@ -233,5 +233,5 @@ func (c *DirCheckpoints) collect() (upTo int64, contents [4][]byte, gone []types
 func (l *Log) marked() Marked {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Marked{l.marks.recovery, l.marks.high, l.marks.start, l.cleaned}
+	return Marked{l.marks.recovery, l.marks.high, l.marks.start, max(l.cleaned, l.beyond)}
 }

@@ -61,6 +61,7 @@ type Log struct {
 	timelines []byte         // content of timeline-checkpoint, nil if none
 	marks     marks
 	cleaned   types.Offset // where the last compaction stopped
+	beyond    types.Offset // where it had stopped before a cut that a crash interrupted; 0: none
 	cuts      int          // counts what removed records from the end
 	size      int64
 	offline   error

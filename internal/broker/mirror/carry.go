@@ -132,10 +132,14 @@ func (c *copier) onLog(o Owned, e core.Effect, checkpoint []byte) error {
 }
 
 func (c *copier) note(e core.Cut) string {
+	note := fmt.Sprintf("mirror %s: the source's epoch %d ends at %d", c.run.name, e.SourceEpoch, e.SourceEnd)
 	if e.Cause == core.CauseTimeline {
-		return "mirror " + c.run.name + ": first cut"
+		note = "mirror " + c.run.name + ": first cut"
 	}
-	return fmt.Sprintf("mirror %s: the source's epoch %d ends at %d", c.run.name, e.SourceEpoch, e.SourceEnd)
+	if e.Anew {
+		note += "; compaction here had reached above: the whole log is copied anew"
+	}
+	return note
 }
 
 // tellCut notes a cut: events and metrics, and that group offsets are to follow.

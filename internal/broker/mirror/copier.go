@@ -285,7 +285,7 @@ const seenEvery = types.Millis(60_000)
 
 // own is the log as it is now, for the machine.
 func (c *copier) own(o Owned) core.Own {
-	own := core.Own{Log: replicaLog(o.Log().View())}
+	own := core.Own{Log: replicaLog(o.Log().View()), Cleaned: o.Log().Cleaned()}
 	if text, ok := o.Log().TimelineCheckpoint(); ok {
 		if p := &c.checkpoint; p.text == nil || !bytes.Equal(p.text, text) {
 			cp, err := timeline.ParseCheckpoint(text)

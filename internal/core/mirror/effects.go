@@ -102,6 +102,9 @@ type Cut struct {
 	Ticket Ticket
 	At     types.Offset
 	Cause  Cause
+	// Anew: the cut goes down to the log start, since the own compaction had reached
+	// above where it had to be (docs/adr/0027).
+	Anew bool
 	// MayDrop: with a full vault the records may be dropped unvaulted (R29).
 	MayDrop bool
 	// SourceEpoch and SourceEnd are the answer that asked for the cut, for the manifest and the event.

@@ -17,7 +17,15 @@ type Own struct {
 	// there is none or it can't be read.
 	Checkpoint    timeline.Checkpoint
 	HasCheckpoint bool
+	// Cleaned is how far this replica's own compaction has reached: below it records may
+	// be gone in favour of newer ones of their keys. It lies above the log end where a
+	// crash interrupted a cut below it. 0: none.
+	Cleaned types.Offset
 }
+
+// lacks reports whether a log cut at an offset may lack older records of the keys
+// whose newer ones go (docs/adr/0027).
+func (o *Own) lacks(at types.Offset) bool { return o.Cleaned > at && at > o.LogStart }
 
 // Event is something that happened. Exactly the types of this file implement it.
 type Event interface{ isEvent() }

@@ -363,7 +363,12 @@ func (p *Partition) firstCut(own *Own, owed timeline.Owed, out *Effects) {
 	t := p.ask(firstCutting)
 	switch owed.Kind {
 	case timeline.CutAt:
-		out.add(Cut{Ticket: t, At: owed.At, Cause: CauseTimeline})
+		at, anew := owed.At, p.mustCopyAnew(own, owed.At)
+		if anew {
+			probeAnew.Reached()
+			at = own.LogStart
+		}
+		out.add(Cut{Ticket: t, At: at, Cause: CauseTimeline, Anew: anew})
 	case timeline.CutEverything:
 		out.add(Cut{Ticket: t, At: own.LogStart, Cause: CauseTimeline})
 	}

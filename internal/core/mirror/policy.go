@@ -55,4 +55,6 @@ type Rules struct {
 	NoGivenUp     bool // R28: what the adoption gave up counts as a gap
 	NoRounds      bool // R20: a source that contradicts itself is followed for ever
 	NoTakenOver   bool // R16: what a KIP-1279 source says makes no entry of the list
+	// KeepsCompacted: a cut below what the own compaction has reached goes no further down (docs/adr/0027).
+	KeepsCompacted bool
 }

@@ -65,6 +65,10 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) error {
 			keep = append(keep, a.Vals...)
 		}
 		w.compact(keep)
+	case "compacted": // the mirror's own log, up to an offset
+		var upto int
+		d.ScanArgs(t, "upto", &upto)
+		w.cleaned = types.Offset(upto)
 	case "history":
 		w.setHistory(t, d)
 	case "show":

@@ -14,6 +14,7 @@ import (
 
 var (
 	probeFresh   = probe.New("mirror: a log that never held a record joins above its end")
+	probeAnew    = probe.New("mirror: a cut below its own compaction takes the whole log")
 	probeGivenUp = probe.New("mirror: a gap lies in what the adoption gave up")
 )
 
@@ -324,7 +325,7 @@ func (p *Partition) probedBatch(own *Own, ev Probed, out *Effects) {
 
 // agreed: the source agrees at look's end. What lies above goes, or nothing does.
 func (p *Partition) agreed(own *Own, out *Effects) {
-	if p.look.LogEnd < own.LogEnd || p.look.History.Len() != own.History.Len() {
+	if p.look.LogEnd < own.LogEnd || p.look.History.Len() != own.History.Len() || p.mustCopyAnew(own, p.look.LogEnd) {
 		p.cutNow(own, out)
 		return
 	}
@@ -341,14 +342,37 @@ func (p *Partition) cutNow(own *Own, out *Effects) {
 		return
 	}
 	p.follower.SetRealigned()
+	anew := p.deepen(own)
 	p.rounds.cutting(p.source.LeaderEpoch, p.cutAt(), own.LogEnd)
 	t := p.ask(cutting)
 	if p.restart {
 		out.add(Restart{Ticket: t, At: p.restartAt, Cause: CauseRestart})
 		return
 	}
-	out.add(Cut{Ticket: t, At: p.look.LogEnd, Cause: CauseDivergence, MayDrop: p.look.LogEnd >= own.HighWatermark,
+	out.add(Cut{Ticket: t, At: p.look.LogEnd, Cause: CauseDivergence, Anew: anew, MayDrop: p.look.LogEnd >= own.HighWatermark,
 		SourceEpoch: p.answer.Epoch, SourceEnd: p.answer.End})
+}
+
+// mustCopyAnew reports whether a log that is to end at an offset may lack older
+// records of keys that the source still has: its own compaction dropped them for newer
+// ones that go now, or went in a cut that a crash interrupted (docs/adr/0027).
+func (p *Partition) mustCopyAnew(own *Own, at types.Offset) bool {
+	return !p.policy.Rules.KeepsCompacted && own.lacks(at)
+}
+
+// deepen has a cut below what compaction has reached take the whole log, to be copied
+// anew: from its log start, or from the source's where that lies above.
+func (p *Partition) deepen(own *Own) (anew bool) {
+	if p.restart || !p.mustCopyAnew(own, p.look.LogEnd) {
+		return false
+	}
+	probeAnew.Reached()
+	if p.source.LogStart > own.LogStart {
+		p.restart, p.restartAt = true, p.source.LogStart
+		return true
+	}
+	p.look = p.look.CutTo(own.LogStart)
+	return true
 }
 
 // isRealigned reports whether R20's transaction still covers a cut: no accepted

@@ -78,6 +78,7 @@ type world struct {
 	own     modellog.Log
 	point   timeline.Checkpoint
 	hasPt   bool
+	cleaned types.Offset // how far the own log is compacted
 	rec     meta.PartitionRecord
 	fetched bool // AllFetched
 	machine *Partition
@@ -111,7 +112,7 @@ func newWorld(p Policy) *world {
 }
 
 func (w *world) view() *Own {
-	return &Own{Log: view(&w.own), Checkpoint: w.point, HasCheckpoint: w.hasPt}
+	return &Own{Log: view(&w.own), Checkpoint: w.point, HasCheckpoint: w.hasPt, Cleaned: w.cleaned}
 }
 
 // step gives one event to the machine and carries the effects out, as far as
@@ -180,8 +181,10 @@ func (w *world) carryOut(t Ticket, group []Effect) Effect {
 		switch e := e.(type) {
 		case Cut:
 			w.keep(e.Cause, w.own.Cut(e.At))
+			w.cleaned = min(w.cleaned, e.At)
 		case Restart:
 			w.keep(e.Cause, w.own.Restart(e.At))
+			w.cleaned = min(w.cleaned, e.At)
 		case RaiseLogStart:
 			gone := w.own.RaiseStart(e.At, false)
 			if !e.Vouched {
