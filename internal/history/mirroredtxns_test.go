@@ -139,6 +139,11 @@ func TestMirroredFindsWhatIsWrongOfTransactions(t *testing.T) {
 		s.forks = []Fork{{Partition: p0, Timeline: "b", Told: 2, Consistent: true}, {Partition: p1, Timeline: "b", Told: 4, Consistent: true}}
 		s.a0, s.a1, s.reads = s.k0[:2], s.k1, s.reads[:2]
 	}, TornTransaction)
+	f("a consistent cut's log loses its end before it is copied", func(s *txnStory) {
+		s.lineage = [2]Lineage{promotedAt(4), promotedAt(4)}
+		s.forks = []Fork{{Partition: p0, Timeline: "b", Cluster: "A", Told: 4, Consistent: true}, {Partition: p1, Timeline: "b", Cluster: "A", Told: 4, Consistent: true}}
+		s.a0, s.a1, s.reads = append(slices.Clone(s.k0[:2]), lay(101, 2, "b0")...), s.k1, s.reads[:2]
+	})
 	f("another cut lacks the same", func(s *txnStory) {
 		s.lineage = [2]Lineage{promotedAt(2), promotedAt(4)}
 		s.forks = []Fork{{Partition: p0, Timeline: "b", Told: 2}, {Partition: p1, Timeline: "b", Told: 4}}
