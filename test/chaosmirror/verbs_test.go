@@ -321,16 +321,16 @@ func (w *world) compare(p *cluster, told mirror.Preview, views map[types.TopicPa
 		case pp.LogEnd != v.End:
 			return fmt.Errorf("%s ends at %d, and at %d for readers", tp, pp.LogEnd, v.End)
 		}
-		cutAt, records := v.End, int64(0)
+		cutAt, data, markers := v.End, int64(0), int64(0)
 		for _, b := range must[tp].Batches {
-			cutAt, records = min(cutAt, b.Base), records+int64(len(b.Records))
+			cutAt, data = min(cutAt, b.Base), data+int64(len(b.Records))
 			if b.Marker != nil {
-				records++ // to the log it is one
+				markers++
 			}
 		}
-		if pp.CutAt != cutAt || pp.Records != records {
-			w.t.Errorf("the preview of %s on %s cuts %d records from %d on (%s, %+v); it must be %d from %d on: its timelines are %v, end %d", tp, p.name, pp.Records, pp.CutAt, pp.Relation, pp.Cuts,
-				records, cutAt, v.Lineage, v.End)
+		if pp.CutAt != cutAt || pp.Records != data+markers || pp.Markers != markers {
+			w.t.Errorf("the preview of %s on %s cuts %d records, %d of them markers, from %d on (%s, %+v); it must be %d and %d from %d on: its timelines are %v, end %d", tp, p.name, pp.Records, pp.Markers,
+				pp.CutAt, pp.Relation, pp.Cuts, data+markers, markers, cutAt, v.Lineage, v.End)
 		}
 	}
 	return nil
