@@ -73,6 +73,10 @@ type opening struct {
 	checkFrom types.Offset
 	// implied are the batches of the checked segments as the history sees them.
 	implied []epochStep
+	// suspects are bases of segments behind which there was one whose data is gone:
+	// an index of it is left.
+	suspects   []types.Offset
+	headMissed bool
 }
 
 func (p *opening) run() error {
@@ -101,6 +105,9 @@ func (p *opening) run() error {
 	}
 	l.cleaned, l.startSynced = l.o.Cleaned, l.o.LogStart
 	l.marks = marks{start: max(l.o.LogStart, l.segs[0].base), end: l.active().next, recovery: l.o.RecoveryPoint, high: l.o.HighWatermark}
+	if l.cleaned > l.marks.end && l.marks.end > l.marks.start {
+		l.beyond = l.cleaned
+	}
 	p.r.BelowMark = l.marks.end < l.o.HighWatermark
 	if l.marks.start > l.marks.end {
 		if err := p.restartBehindEnd(); err != nil {
@@ -188,8 +195,8 @@ func (p *opening) checkTopicID(names []string) error {
 	if l.o.TopicID.IsZero() {
 		return nil
 	}
-	name := join(l.dir, partitionMetaFile)
-	if !slices.Contains(names, partitionMetaFile) {
+	name := join(l.dir, PartitionMetadataFile)
+	if !slices.Contains(names, PartitionMetadataFile) {
 		return vfs.WriteAtomic(l.fs, name, FormatPartitionMetadata(l.o.TopicID))
 	}
 	b, err := vfs.ReadFile(l.fs, name, 1<<16)
@@ -234,6 +241,7 @@ func (p *opening) loadSegments(names []string) error {
 	for _, name := range names {
 		base, suffix, ok := parseFileName(name)
 		if ok && (suffix == indexSuffix || suffix == timeSuffix || suffix == txnSuffix) && !bases[base] {
+			p.suspect(base)
 			if err := l.fs.Remove(join(l.dir, name)); err != nil {
 				return err
 			}
@@ -248,6 +256,26 @@ func (p *opening) loadSegments(names []string) error {
 		l.segs = append(l.segs, s)
 	}
 	return nil
+}
+
+// suspect takes note of an index without data. Only a crash in the middle of a
+// deletion leaves one; after a clean stop the data was removed by somebody else.
+func (p *opening) suspect(base types.Offset) {
+	l := p.l
+	if !l.o.CleanShutdown || len(l.segs) == 0 {
+		return
+	}
+	if first := l.segs[0].base; base < first {
+		if !p.headMissed {
+			p.headMissed = true
+			p.miss(base, first)
+		}
+		return
+	}
+	i := slices.IndexFunc(l.segs, func(s *segment) bool { return s.base > base })
+	if i > 0 {
+		p.suspects = append(p.suspects, l.segs[i-1].base)
+	}
 }
 
 // createSegment makes an empty .log file; its name is durable after the next flush.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/txn"
@@ -256,7 +257,11 @@ func (p *opening) loadSealed(s *segment, next types.Offset) error {
 		return err
 	}
 	s.size, s.next = info.Size, next
+	if s.size == 0 {
+		p.miss(s.base, next)
+	}
 	ok, err := s.attachIndexes()
+	ok = ok && !slices.Contains(p.suspects, s.base)
 	if err != nil {
 		return err
 	}
@@ -268,6 +273,18 @@ func (p *opening) loadSealed(s *segment, next types.Offset) error {
 		}
 	}
 	return p.rebuildSealed(s, next)
+}
+
+// miss tells of offsets inside the log that no batch has: files were damaged or
+// removed behind the log's back. Nothing else would: readers go on behind them.
+func (p *opening) miss(from, to types.Offset) {
+	l := p.l
+	from = max(from, l.o.LogStart)
+	if from >= to || l.cfg.Compact || l.o.ForeignFolder {
+		return
+	}
+	p.r.Missing = append(p.r.Missing, OffsetRange{from, to})
+	l.log.Error("records are missing inside the log, whose files were damaged or removed", "partition", l.o.TopicPartition.String(), "from", int64(from), "to", int64(to))
 }
 
 // rebuildSealed makes a sealed segment's indexes anew. Zeros behind the data,
@@ -301,6 +318,9 @@ func (p *opening) rebuildSealed(s *segment, next types.Offset) error {
 		if f, err = l.shorten(s, f, s.size); err != nil {
 			return err
 		}
+	}
+	if s.size > 0 {
+		p.miss(s.next, next)
 	}
 	s.next = next
 	if s.aborted, err = l.rebuildAborted(s, f); err != nil {

@@ -113,6 +113,9 @@ type AbortedTxn struct {
 	FirstOffset types.Offset
 }
 
+// OffsetRange is the offsets from From on below To.
+type OffsetRange struct{ From, To types.Offset }
+
 // Recovery tells what Open found and did.
 type Recovery struct {
 	Clean             bool // opened without checking batches
@@ -130,4 +133,7 @@ type Recovery struct {
 	BelowMark         bool   // the log end is below the checkpointed high watermark
 	SnapshotsDropped  int    // unreadable producer snapshots
 	ProducersReplayed int    // batches replayed into the producer state
+	// Missing are offsets inside the log whose records are gone from its files,
+	// as far as opening notices it. A compacted log has gaps by nature.
+	Missing []OffsetRange
 }
