@@ -120,7 +120,7 @@ func ParsePartitionMetadata(data []byte) (types.TopicID, error) {
 
 // ReadTopicID reads the partition.metadata of a partition's folder; an absent one is fs.ErrNotExist.
 func ReadTopicID(fsys vfs.FS, dir string) (types.TopicID, error) {
-	b, err := vfs.ReadFile(fsys, join(dir, partitionMetaFile), 1<<16)
+	b, err := vfs.ReadFile(fsys, join(dir, PartitionMetadataFile), 1<<16)
 	if err != nil {
 		return types.TopicID{}, err
 	}

@@ -151,7 +151,7 @@ func (j *ForkJob) Make(o Fork) error {
 		{FileName(j.to, logSuffix), nil}, // the segment that the fork goes on in
 		{epoch.CheckpointFile, epoch.FormatCheckpoint(j.history.Entries())},
 		{TimelineFile, o.Timelines},
-		{partitionMetaFile, FormatPartitionMetadata(o.TopicID)},
+		{PartitionMetadataFile, FormatPartitionMetadata(o.TopicID)},
 	} {
 		name := join(o.Dir, file.name)
 		if err := writeFile(fsys, name, file.data); err != nil {

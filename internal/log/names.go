@@ -27,8 +27,9 @@ const (
 // Names of single files in a partition's folder.
 const (
 	// TimelineFile is this product's own file beside Kafka's (R19).
-	TimelineFile      = "timeline-checkpoint"
-	partitionMetaFile = "partition.metadata"
+	TimelineFile = "timeline-checkpoint"
+	// PartitionMetadataFile holds the topic's id, as Kafka's does.
+	PartitionMetadataFile = "partition.metadata"
 )
 
 // segmentSuffixes are the files of one segment, the data last: without its

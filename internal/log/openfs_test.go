@@ -83,7 +83,7 @@ func TestADamagedFileIsTheLogsOwn(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := vfs.WriteAtomic(mem, join(testDir, partitionMetaFile), []byte("version: none\n")); err != nil {
+	if err := vfs.WriteAtomic(mem, join(testDir, PartitionMetadataFile), []byte("version: none\n")); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err := Open(o)

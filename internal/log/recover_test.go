@@ -368,7 +368,7 @@ func TestTopicID(t *testing.T) {
 	o.TopicID = types.TopicID{1, 2, 3}
 	l, _ := mustOpen(t, o)
 	l.CloseUnclean()
-	if got, want := string(get(t, o.FS, join(testDir, partitionMetaFile))), "version: 0\ntopic_id: AQIDAAAAAAAAAAAAAAAAAA"; got != want {
+	if got, want := string(get(t, o.FS, join(testDir, PartitionMetadataFile))), "version: 0\ntopic_id: AQIDAAAAAAAAAAAAAAAAAA"; got != want {
 		t.Fatalf("%q", got)
 	}
 	l, _ = mustOpen(t, o)

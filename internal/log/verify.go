@@ -85,7 +85,7 @@ func VerifyDir(fsys vfs.FS, dir string) (Report, error) {
 	}
 	v.snapshots(names)
 	v.epochs(names)
-	if slices.Contains(names, partitionMetaFile) {
+	if slices.Contains(names, PartitionMetadataFile) {
 		v.r.TopicID, err = readTopicID(fsys, dir)
 		v.problem(err)
 	}
@@ -93,7 +93,7 @@ func VerifyDir(fsys vfs.FS, dir string) (Report, error) {
 }
 
 func readTopicID(fsys vfs.FS, dir string) (types.TopicID, error) {
-	b, err := vfs.ReadFile(fsys, join(dir, partitionMetaFile), 1<<16)
+	b, err := vfs.ReadFile(fsys, join(dir, PartitionMetadataFile), 1<<16)
 	if err != nil {
 		return types.TopicID{}, err
 	}
