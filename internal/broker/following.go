@@ -84,9 +84,27 @@ func (p *Partition) want(later bool) {
 	v := p.log.View()
 	own := replicaLog(v)
 	p.env.fetching.Want(follow.Want{
-		TopicPartition: p.tp, TopicID: p.id, Leader: p.followed, Request: p.follower.Next(&own), LogStart: v.LogStart, Later: later, Taker: p,
+		TopicPartition: p.tp, TopicID: p.id, Leader: p.followed, Request: p.follower.Next(&own), LogStart: v.LogStart, Tail: p.ownTail(v), Later: later, Taker: p,
 		Throttle: p.followThrottle(),
 	})
+}
+
+// ownTail is the end of this log for the leader to compare with its own, until the session
+// has had its first answer that agrees; from then on it is the leader's records that come.
+func (p *Partition) ownTail(v log.View) types.Tail {
+	s, _ := p.follower.Session()
+	if p.agreed == s.Generation || !p.record.Writable || p.compacts.Load() || p.env.rules.TrustEpochs {
+		return types.Tail{}
+	}
+	t, err := p.log.Tail(v.LogEnd)
+	if err != nil {
+		p.env.logger.Warn("the last batch can't be read, and isn't compared with the leader's", "partition", p.tp.String(), "err", err)
+		return types.Tail{}
+	}
+	if len(p.record.Promotions) > 0 {
+		t.EpochStart = types.NoOffset // mirrored epochs may begin in a gap, which a recovery doesn't see (R4)
+	}
+	return t
 }
 
 // followThrottle says whether this replica's fetches are counted, or also held back.

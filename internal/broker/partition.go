@@ -94,6 +94,7 @@ type Partition struct {
 	revision   meta.Revision
 	leading    bool  // R10: the image says leader = me, in my present registration
 	assigned   int32 // leader epoch that R3 was done for, -1: none
+	entered    int32 // leader epoch that this process has begun to do R3 for, -1: none
 	held       bool  // Owned.Hold
 	offline    error
 	unread     *unread // offline because a file could not be read; nil for another cause
@@ -148,7 +149,7 @@ func errNotLeader(why string) error {
 }
 
 func newPartition(env *environment, s *shard, id types.TopicID, tp types.TopicPartition, dir *logDir) *Partition {
-	p := &Partition{env: env, shard: s, id: id, tp: tp, dir: dir, assigned: -1, followed: types.NoBroker}
+	p := &Partition{env: env, shard: s, id: id, tp: tp, dir: dir, assigned: -1, entered: -1, followed: types.NoBroker}
 	p.follower.Rules, p.leader.Rules = env.rules.Follower, env.rules.Leader
 	opening := errNotLeader("the partition is being opened")
 	p.serving.Store(&serving{err: opening, readErr: opening, epoch: types.NoLeaderEpoch, leader: types.NoBroker})

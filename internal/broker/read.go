@@ -7,8 +7,11 @@ import (
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
+	"tidemark/internal/probe"
 	"tidemark/internal/wire"
 )
+
+var probeEpochTwice = probe.New("replica: a follower holds other records in an epoch of its leader")
 
 // replicaLog is a log as core/replica sees it.
 func replicaLog(v log.View) replica.Log {
@@ -48,6 +51,11 @@ func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadRe
 	case replica.AnswerOutOfRange:
 		return wire.ErrOffsetOutOfRange
 	}
+	if d, differs := p.tailDiffers(s, &r, from, req); differs {
+		out.HasDiverging = true
+		out.Diverging = api.EpochEnd{Epoch: d.Epoch, End: d.End}
+		return nil
+	}
 	to := v.HighWatermark
 	switch {
 	case req.Replica != types.NoBroker:
@@ -68,6 +76,26 @@ func (p *Partition) Read(from types.Offset, req api.ReadRequest, out *api.ReadRe
 		p.gave(out.Bytes)
 	}
 	return err
+}
+
+// tailDiffers compares the end of a follower's log with what this leader holds there (R26).
+// What can't be read, or was compacted, proves nothing.
+func (p *Partition) tailDiffers(s *serving, own *replica.Log, from types.Offset, req api.ReadRequest) (replica.EpochEnd, bool) {
+	if req.Replica == types.NoBroker || !req.ReplicaTail.Known || s.readOnly || p.compacts.Load() || p.env.rules.TrustEpochs {
+		return replica.EpochEnd{}, false
+	}
+	t, err := s.log.Tail(from)
+	if err != nil {
+		return replica.EpochEnd{}, false
+	}
+	d, differs := replica.TailDiverges(own, from, req.ReplicaTail, t)
+	if differs {
+		probeEpochTwice.Reached()
+		p.env.metrics.Replication.Diverged.Inc()
+		p.env.logger.Error("a leader epoch was given out twice: a follower holds other records in it, which it cuts; was the metadata put back?",
+			"partition", p.tp.String(), "follower", req.Replica, "leaderEpoch", req.ReplicaTail.Epoch, "from", int64(d.End), "below", int64(from))
+	}
+	return d, differs
 }
 
 // mayRead judges a read before it looks at the log. Handlers hold a partition for

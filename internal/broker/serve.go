@@ -76,6 +76,10 @@ func (p *Partition) prepare() error {
 	if err := p.firstCut(); err != nil {
 		return err
 	}
+	if err := p.refuseTwice(); err != nil {
+		return err
+	}
+	p.entered = int32(p.record.LeaderEpoch)
 	if err := p.log.AssignEpoch(p.record.LeaderEpoch); err != nil {
 		return p.storageFault(err)
 	}
@@ -89,6 +93,17 @@ func (p *Partition) prepare() error {
 		return p.flushNow()
 	}
 	return nil
+}
+
+// refuseTwice refuses to lead in an epoch that this log knows already, from another process
+// or as a follower: elections raise the leader epoch (R10), so that the metadata was put
+// back and gave it out once more. Records of both would look like one history.
+func (p *Partition) refuseTwice() error {
+	last, ok := p.log.View().History.Latest()
+	if !ok || last.Epoch < p.record.LeaderEpoch || p.entered == int32(p.record.LeaderEpoch) || p.env.rules.KeepsEpoch {
+		return nil
+	}
+	return fmt.Errorf("METADATA_WENT_BACK: this log knows leader epoch %d already, which the metadata gives out again. %s", last.Epoch, wayOfWentBack)
 }
 
 // prepareAgain prepares a partition once more that could not be: on a full disk,

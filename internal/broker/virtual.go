@@ -68,6 +68,8 @@ type VirtualRules struct {
 	DeleteAtOnce bool
 	// TrustOldMetadata (R19): a node starts on metadata older than what its folders have followed.
 	TrustOldMetadata bool
+	// TrustEpochs (R26): a follower's last batch isn't compared with its leader's.
+	TrustEpochs bool
 	// NoTxnGuards (KIP-890): the first batch of a transaction is taken whatever its coordinator was asked before.
 	NoTxnGuards bool
 	Groups      coordinator.Rules

@@ -35,8 +35,11 @@ func (b *Broker) noticeRestore(ctx context.Context, image *meta.Image) error {
 			return err
 		}
 		follows := d.seen.follows(now) && !parts
-		d.trusts.Store(follows)
+		newer, isNewer := d.newerLog(image)
+		d.trusts.Store(follows && !isNewer)
 		switch {
+		case isNewer && (follows || d.seen.unreadable) && !b.env.rules.TrustOldMetadata:
+			return &DirRefused{Dir: d.path, Reason: "METADATA_WENT_BACK: " + newer + ": the metadata store was put back to an earlier state, or it is another store. " + wayOfWentBack}
 		case follows || d.isNew() || b.env.rules.TrustOldMetadata:
 		case d.seen.unreadable:
 			b.logger.Warn("how far this log dir has followed the metadata can't be read: folders that the metadata doesn't know are set aside, not deleted", "dir", d.path)

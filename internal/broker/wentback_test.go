@@ -2,9 +2,11 @@ package broker
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
 )
 
@@ -87,4 +89,48 @@ func TestDigestTellsPartitions(t *testing.T) {
 	if moved.Digest() == made.Digest() {
 		t.Error("other revisions have the same digest")
 	}
+}
+
+// TestALogKnowsTheStoresPast: a node that was killed before it could note how far it had
+// followed the metadata. Its log knows of an election since.
+func TestALogKnowsTheStoresPast(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	id := createTopic(t, b, "a", 1)
+	closeNode(t, b)
+	old, noted := w.store.Backup(), readFile(t, w, seenRevisionFile)
+	b = w.open()
+	mustAppend(t, mustPartition(t, b, "a", 0), "x")
+	closeNode(t, b)
+	w.store.Restore(old)
+	if err := vfs.WriteAtomic(w.fs, "/data/"+seenRevisionFile, noted); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.try()
+	if err == nil || !strings.Contains(err.Error(), "METADATA_WENT_BACK: the log of a-0 knows leader epoch") {
+		t.Fatalf("a start: %v", err)
+	}
+	// Another topic's folder, and a file that can't be read, say nothing.
+	d := &logDir{fs: w.fs, path: "/data"}
+	if e, ok := d.lastEpoch("a-0", id); !ok || e < 1 {
+		t.Errorf("epoch %d, %v", e, ok)
+	}
+	if _, ok := d.lastEpoch("a-0", types.TopicID{1}); ok {
+		t.Error("another topic's history is taken for this one's")
+	}
+	if err := vfs.WriteAtomic(w.fs, "/data/a-0/leader-epoch-checkpoint", []byte("nonsense")); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := d.lastEpoch("a-0", id); ok {
+		t.Error("nonsense is taken for a history")
+	}
+}
+
+func readFile(t *testing.T, w *world, name string) []byte {
+	t.Helper()
+	b, err := vfs.ReadFile(w.fs, "/data/"+name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

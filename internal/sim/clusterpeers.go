@@ -213,7 +213,7 @@ func (s *serving) read() (a *src.FetchAnswer, empty bool) {
 		if err == nil {
 			err = part.Read(p.Offset, api.ReadRequest{
 				CurrentLeaderEpoch: p.CurrentEpoch, LastFetchedEpoch: p.LastEpoch, MaxBytes: s.m.c.o.FetchBytes, MinOne: true,
-				Replica: s.from, ReplicaEpoch: s.epoch, ReplicaStart: p.LogStart,
+				Replica: s.from, ReplicaEpoch: s.epoch, ReplicaStart: p.LogStart, ReplicaTail: p.Tail,
 			}, &out)
 		}
 		if err != nil {

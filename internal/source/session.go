@@ -25,6 +25,8 @@ type FetchPartition struct {
 	LastEpoch types.LeaderEpoch
 	// LogStart is the asker's log start; said only by a replica's session.
 	LogStart types.Offset
+	// Tail is the end of the asker's log, if it is to be compared; said only by a replica's session.
+	Tail types.Tail
 	// MaxBytes is the soft limit for this partition; the first batch comes whole.
 	MaxBytes int32
 }
@@ -407,6 +409,9 @@ func (s *Session) request(version int16, lim FetchLimits) (*kmsg.FetchRequest, [
 		p.LogStartOffset, p.PartitionMaxBytes = -1, w.MaxBytes
 		if s.replica != nil {
 			p.LogStartOffset = int64(w.LogStart)
+			if w.Tail.Known {
+				p.UnknownTags.Set(wire.FetchTailTag, wire.FormatFetchTail(w.Tail))
+			}
 		}
 		req.Topics[n-1].Partitions = append(req.Topics[n-1].Partitions, p)
 	}

@@ -132,7 +132,7 @@ func (f *fetchCall) look(p *fetchPart) {
 	req := ReadRequest{
 		CurrentLeaderEpoch: p.currentEpoch, LastFetchedEpoch: p.lastEpoch,
 		MaxBytes: min(int(p.maxBytes), room), MinOne: f.bytes == 0,
-		Committed: f.committed, Replica: f.replica, ReplicaEpoch: f.replicaEpoch, ReplicaStart: p.logStart, AnyReplica: f.anyReplica,
+		Committed: f.committed, Replica: f.replica, ReplicaEpoch: f.replicaEpoch, ReplicaStart: p.logStart, ReplicaTail: p.tail, AnyReplica: f.anyReplica,
 	}
 	if req.MinOne {
 		req.MaxBytes = max(req.MaxBytes, 1)

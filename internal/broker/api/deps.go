@@ -288,6 +288,8 @@ type ReadRequest struct {
 	ReplicaEpoch types.BrokerEpoch
 	// ReplicaStart is the follower's log start; NoOffset if unsaid.
 	ReplicaStart types.Offset
+	// ReplicaTail is the end of the follower's log, where it asks to have it compared.
+	ReplicaTail types.Tail
 	// AnyReplica lets a consumer read here although another broker leads (KIP-392).
 	// A follower never tells of a divergence: what it doesn't know to agree is out
 	// of its range, and the consumer asks the leader.

@@ -21,6 +21,7 @@ type fetchPart struct {
 	currentEpoch types.LeaderEpoch
 	lastEpoch    types.LeaderEpoch
 	logStart     types.Offset // a replica's own
+	tail         types.Tail   // a replica's own
 	maxBytes     int32
 
 	// What there is of it: set by fetchCall.look.

@@ -267,7 +267,7 @@ func (f *fetcher) join(tp types.TopicPartition, w *wanted) {
 func (w *wanted) ask() source.FetchPartition {
 	return source.FetchPartition{
 		TopicPartition: w.TopicPartition, TopicID: w.TopicID, Offset: w.Request.Offset,
-		CurrentEpoch: w.Request.LeaderEpoch, LastEpoch: w.Request.LastEpoch, LogStart: w.LogStart, MaxBytes: w.bytesMax,
+		CurrentEpoch: w.Request.LeaderEpoch, LastEpoch: w.Request.LastEpoch, LogStart: w.LogStart, Tail: w.Tail, MaxBytes: w.bytesMax,
 	}
 }
 

@@ -34,6 +34,8 @@ type Want struct {
 	Request replica.Request
 	// LogStart is the follower's own, for the leader to know.
 	LogStart types.Offset
+	// Tail is the end of the follower's log, for the leader to compare; not known where it needn't.
+	Tail types.Tail
 	// Later: not at once, something failed.
 	Later bool
 	// Throttle says whether the node's throttle is about the partition.
