@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"tidemark/internal/batch"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/timeline"
@@ -66,6 +67,14 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 	list := m.ledHere(m.o.Node.Image(), p.isOf)
 	out := make([]outcome, len(list))
 	r := m.run(p.Mirror)
+	if r != nil {
+		// A promotion that isn't known to have happened yet has halted its copiers, and
+		// counts on the log end that it was made at: none may go on beside it (I-141).
+		if _, err := clock.Wait(ctx, clock.Forever, r.promoting); err != nil {
+			return nil, err
+		}
+		defer func() { r.promoting <- struct{}{} }()
+	}
 	for try := 1; try <= commitTries; try++ {
 		changes := make([]*awaited, len(list))
 		err := m.inParallel(ctx, list, func(i int, l led) {

@@ -80,3 +80,20 @@ func (untouchable) Record() (*meta.PartitionRecord, meta.Revision) {
 }
 
 func (untouchable) Log() *log.Log { return &log.Log{} }
+
+// TestAnAbandonWaitsForAPromotion: while a promotion isn't known to have happened, or not,
+// its copiers stay halted (I-141). A refused abandon had them go on, and what they
+// appended lay beyond the promoted end, though clients had read it.
+func TestAnAbandonWaitsForAPromotion(t *testing.T) {
+	r := &run{name: "m", promoting: make(chan struct{}, 1), copiers: map[meta.PartitionID]*copier{}}
+	m := &Mirrors{o: Options{Node: newPaperNode(t, 1)}, runs: map[string]*run{"m": r}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.abandonHere(ctx, part{Mirror: "m"}); err == nil {
+		t.Error("it goes on beside the promotion")
+	}
+	r.promoting <- struct{}{}
+	if _, err := m.abandonHere(t.Context(), part{Mirror: "another"}); err != nil {
+		t.Error(err)
+	}
+}
