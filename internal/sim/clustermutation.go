@@ -24,8 +24,10 @@ type clusterMutation struct {
 	noVault, vaultLate bool
 	// restoreUnmarked puts a backup's records back as they are (R19).
 	restoreUnmarked bool
-	// slowPeers has brokers' requests to each other about transactions come late, often.
-	slowPeers bool
+	// slowPeers is the key of the requests between brokers that often come late; 0: none do.
+	slowPeers int16
+	// diesAtEnd is how often a producer dies once it has asked for the end of its transaction.
+	diesAtEnd float64
 	// noSuccessors: who dies in the middle of a transaction has no successor that would end it.
 	noSuccessors bool
 	// change, if not nil, changes a transaction on its way to the store.

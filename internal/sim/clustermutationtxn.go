@@ -7,6 +7,7 @@ import (
 	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/log"
+	"tidemark/internal/wire"
 )
 
 // txnMutations switch off what transactions rest on.
@@ -17,24 +18,26 @@ func txnMutations() []*Mutation {
 	whole := []string{"TxnWhole", "NoAbortedRead", "OpenEnds"}
 	return []*Mutation{
 		{Name: "txn-markers-first", Rule: "KIP-98: markers are written before their decision is", Finds: whole,
-			Cluster: &clusterMutation{rules: table(transaction.Rules{MarkersFirst: true}), adjust: func(o *ClusterOptions) {
+			Cluster: &clusterMutation{rules: table(transaction.Rules{MarkersFirst: true}), slowPeers: int16(wire.KeyWriteTxnMarkers), diesAtEnd: 0.7, adjust: func(o *ClusterOptions) {
 				txnsMove(o)
-				o.MinISR, o.SlowMessage = 2, 0.4
-				o.Rates["crash-txns"] = 30
+				o.Brokers, o.MinISR, o.TxnTimeout, o.RestartMost, o.Length = 5, 3, 2*time.Second, 4*time.Second, 2*time.Minute // some partitions take a write, and others don't
+				o.Messages, o.TxnFault, o.SlowWatch = Messages{}, 0, 0
+				o.Rates = map[string]float64{"crash": 8}
 			}}},
 		{Name: "txn-keeps-epoch", Rule: "KIP-98: a producer that begins anew goes on in the epoch of the one before", Finds: append([]string{"ProducerFenced", "AckedIsKept"}, whole...),
 			Cluster: &clusterMutation{rules: table(transaction.Rules{InitKeepsEpoch: true}), adjust: txnsMove}},
 		{Name: "txn-forgets-decided", Rule: "KIP-98: a new coordinator leaves decisions alone that aren't carried out", Finds: append([]string{"Convergence"}, whole...),
 			Cluster: &clusterMutation{rules: table(transaction.Rules{ForgetDecided: true}), adjust: txnsMove}},
-		{Name: "txn-no-timeouts", Rule: "KIP-98: nobody ends what a dead producer has open", Finds: []string{"OpenEnds"},
+		{Name: "txn-no-timeouts", Rule: "KIP-98: nobody ends what a dead producer has open", Finds: []string{"OpenEnds"}, from: 28,
 			Cluster: &clusterMutation{rules: table(transaction.Rules{NoTimeouts: true}), noSuccessors: true, adjust: txnsMove}},
-		{Name: "txn-unguarded", Rule: "KIP-890: a batch that comes late opens a transaction", Finds: whole,
-			Cluster: &clusterMutation{rules: broker.VirtualRules{NoTxnGuards: true}, slowPeers: true, adjust: func(o *ClusterOptions) {
+		{Name: "txn-unguarded", Rule: "KIP-890: a batch that comes late opens a transaction", Finds: whole, from: 8,
+			Cluster: &clusterMutation{rules: broker.VirtualRules{NoTxnGuards: true}, slowPeers: int16(wire.KeyAddPartitionsToTxn), adjust: func(o *ClusterOptions) {
 				txnsMove(o)
 				o.TxnTries = 1
+				o.Rates = map[string]float64{"elect-preferred": 4}
 			}}},
 		{Name: "txn-late-coordinator", Rule: "KIP-98: a marker is taken of a coordinator that another one has followed", Finds: whole,
-			Cluster: &clusterMutation{rules: broker.VirtualRules{Log: log.Rules{AnyCoordinatorEpoch: true}}, slowPeers: true, adjust: func(o *ClusterOptions) {
+			Cluster: &clusterMutation{rules: broker.VirtualRules{Log: log.Rules{AnyCoordinatorEpoch: true}}, slowPeers: int16(wire.KeyWriteTxnMarkers), adjust: func(o *ClusterOptions) {
 				txnsMove(o)
 				o.SlowMessage, o.DropMessage, o.TxnThinks, o.TxnTimeout = 0, 0, time.Second, 10*time.Second
 				o.Rates = map[string]float64{"crash-txns": 20, "elect-preferred": 30}
@@ -54,5 +57,5 @@ func txnMutations() []*Mutation {
 func txnsMove(o *ClusterOptions) {
 	clusterProfiles["cluster-txn"](o)
 	o.Length, o.Lease, o.RestartMost, o.SlowMessage, o.PowerLoss = 90*time.Second, 3*time.Second, 4*time.Second, 0.15, 0
-	o.Rates = map[string]float64{"write": 20, "txn-die": 12, "txn-second": 8, "txn-pause": 4, "txn-late": 20, "crash-txns": 10, "crash-leader": 4, "cut-link": 10, "elect-preferred": 20}
+	o.Rates = map[string]float64{"write": 20, "txn-die": 6, "txn-second": 6, "txn-pause": 4, "txn-late": 20, "crash-txns": 6, "cut-link": 4, "elect-preferred": 10}
 }

@@ -399,6 +399,9 @@ func (x *txnClient) end(t *transactionRun, commit bool) {
 		case !isRepeatable(code):
 			x.stop("EndTxn: " + code.Error())
 			return
+		case x.dice().chance(x.w.c.mutation.diesAtEnd):
+			x.stop("it dies before it knows the end of its transaction")
+			return
 		}
 		x.pause(20*time.Millisecond, 300*time.Millisecond)
 	}
@@ -441,7 +444,7 @@ func (c *cluster) txnsUnfinished(image *meta.Image) string {
 		return why
 	}
 	if i := slices.IndexFunc(c.txns.ids, func(id *txnID) bool { return id.current == nil || !id.current.isDone() }); i >= 0 && !c.mutation.noSuccessors {
-		return c.txns.ids[i].name + " has committed nothing since the faults ended"
+		return c.txns.judge.endsInTime(c.txns.ids[i].name + " has committed nothing since the faults ended")
 	}
 	for _, r := range c.txns.readers {
 		if why := r.behind(); why != "" {

@@ -312,7 +312,6 @@ func (j *txnJudge) delivered(r *stableReader, h *batch.Header, raw []byte, isAbo
 
 // openEnds demands that nothing is open for ever once the faults have ended (OpenEnds).
 func (j *txnJudge) openEnds(image *meta.Image) string {
-	const patience = 3 * time.Minute // many times a transaction's time-out
 	c := j.w.c
 	for p := range image.PartitionsOf(c.topic) {
 		for _, id := range p.Record.Replicas {
@@ -329,13 +328,20 @@ func (j *txnJudge) openEnds(image *meta.Image) string {
 				j.w.k.probe("transaction: open for ever after an unclean election")
 				continue
 			}
-			if c.k.now > c.healedAt+patience {
-				j.fail("OpenEnds", "%v after the last fault %s", (c.k.now - c.healedAt).Round(time.Second), why)
-			}
-			return why
+			return j.endsInTime(why)
 		}
 	}
 	return ""
+}
+
+// endsInTime gives why something isn't over yet, and demands that it is in a while (OpenEnds).
+func (j *txnJudge) endsInTime(why string) string {
+	const patience = 3 * time.Minute // many times a transaction's time-out
+	c := j.w.c
+	if c.k.now > c.healedAt+patience {
+		j.fail("OpenEnds", "%v after the last fault %s", (c.k.now - c.healedAt).Round(time.Second), why)
+	}
+	return why
 }
 
 // forgotten takes note of an unclean election: what it took back was promised to nobody any more.
