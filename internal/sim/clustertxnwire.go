@@ -124,7 +124,8 @@ func (l *peerLinks) txnFrames(to types.BrokerID) src.Exchange {
 					reply(func() { answer = raw })
 				}
 			}
-			if d := l.m.k.dice("slow peers"); l.m.c.mutation.slowPeers && d.chance(0.3) {
+			key := int16(binary.BigEndian.Uint16(request))
+			if d := l.m.k.dice("slow peers"); key == l.m.c.mutation.slowPeers && !l.m.c.healed && d.chance(0.3) {
 				l.m.k.after(d.between(time.Second, peerPatience), "slow peer", func() { at.task(serve) })
 				return
 			}
