@@ -26,6 +26,15 @@ const (
 	GroupMaxSizeReached       ErrorCode = 81
 	FencedInstanceID          ErrorCode = 82
 	GroupSubscribedToTopic    ErrorCode = 86
+
+	// Those of the new protocol (KIP-848).
+	UnsupportedVersion       ErrorCode = 35
+	InvalidRequest           ErrorCode = 42
+	FencedMemberEpoch        ErrorCode = 110
+	UnreleasedInstanceID     ErrorCode = 111
+	UnsupportedAssignor      ErrorCode = 112
+	StaleMemberEpoch         ErrorCode = 113
+	InvalidRegularExpression ErrorCode = 128
 )
 
 var codeNames = map[ErrorCode]string{
@@ -47,6 +56,13 @@ var codeNames = map[ErrorCode]string{
 	GroupMaxSizeReached:       "GROUP_MAX_SIZE_REACHED",
 	FencedInstanceID:          "FENCED_INSTANCE_ID",
 	GroupSubscribedToTopic:    "GROUP_SUBSCRIBED_TO_TOPIC",
+	UnsupportedVersion:        "UNSUPPORTED_VERSION",
+	InvalidRequest:            "INVALID_REQUEST",
+	FencedMemberEpoch:         "FENCED_MEMBER_EPOCH",
+	UnreleasedInstanceID:      "UNRELEASED_INSTANCE_ID",
+	UnsupportedAssignor:       "UNSUPPORTED_ASSIGNOR",
+	StaleMemberEpoch:          "STALE_MEMBER_EPOCH",
+	InvalidRegularExpression:  "INVALID_REGULAR_EXPRESSION",
 }
 
 // String gives Kafka's name of the code.

@@ -51,6 +51,9 @@ func (t *Table) deleteOffsets(_ types.Millis, ev DeleteOffsets, out *Effects) {
 // subscribes reports whether a member may read the topic: also when the
 // group's subscription isn't known (before its first completed join).
 func (g *group) subscribes(topic string) bool {
+	if g.consumer != nil {
+		return g.consumer.Subscribes(topic)
+	}
 	if g.state == Empty {
 		return false
 	}
@@ -72,7 +75,7 @@ func (t *Table) deleteGroup(ev DeleteGroup, out *Effects) {
 		fail(GroupIDNotFound)
 		return
 	}
-	if g.state != Empty || len(g.pending) > 0 {
+	if !g.isEmpty() || len(g.pending) > 0 {
 		fail(NonEmptyGroup)
 		return
 	}
@@ -98,6 +101,7 @@ func (t *Table) removeGroup(g *group, out *Effects, done func(ErrorCode, *Effect
 	for _, tp := range g.held() {
 		records = append(records, OffsetRecord{Group: g.id, TopicPartition: tp})
 	}
+	records = append(records, g.consumerTombstones()...)
 	records = append(records, GroupRecord{Group: g.id})
 	t.append(records, out, func(_ types.Millis, code ErrorCode, out *Effects) {
 		g.deleting = false
@@ -156,7 +160,7 @@ func (t *Table) sweep(now types.Millis, out *Effects) {
 			}
 		}
 		switch {
-		case !kept && g.state == Empty && len(g.pendingJoin) == 0 && !g.writing():
+		case !kept && g.isEmpty() && len(g.pendingJoin) == 0 && !g.writing():
 			t.removeGroup(g, out, func(ErrorCode, *Effects) {})
 		case len(tps) > 0:
 			t.writeOffsets(g, removals(tps), out, func(types.Millis, ErrorCode, *Effects) {})
@@ -185,6 +189,11 @@ func (t *Table) isExpired(g *group, tp types.TopicPartition, now types.Millis) b
 	v := o.durable
 	since := v.CommittedAt
 	switch {
+	case g.consumer != nil && g.subscribes(tp.Topic):
+		return false
+	case g.consumer != nil && g.isEmpty():
+		since = max(since, g.consumer.Since(), g.stateSince)
+	case g.consumer != nil:
 	case g.protocolType == "":
 	case g.state == Empty:
 		if g.stateSince != types.NoTimestamp {

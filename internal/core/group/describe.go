@@ -6,26 +6,30 @@ import (
 	"strings"
 )
 
-// GroupType is the type that ListGroups names for every group of this package.
-const GroupType = "classic"
+// The types of groups that ListGroups names.
+const (
+	TypeClassic  = "classic"
+	TypeConsumer = "consumer"
+)
 
 // Listing is one group of ListGroups.
 type Listing struct {
-	Group, ProtocolType string
-	State               State
+	Group, ProtocolType, Type string
+	State                     State
 }
 
 // List gives the groups in the states and of the types that are asked for
 // (letter case apart; none asked for means all), ordered by id.
 func (t *Table) List(states, groupTypes []string) []Listing {
-	if !matches(groupTypes, GroupType) {
-		return nil
-	}
 	var all []Listing
 	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
 		g := t.groups[id]
-		if s := g.stateNow(); matches(states, s.String()) {
-			all = append(all, Listing{Group: id, ProtocolType: g.protocolType, State: s})
+		l := Listing{Group: id, ProtocolType: g.protocolType, Type: TypeClassic, State: g.stateNow()}
+		if g.consumer != nil {
+			l.ProtocolType, l.Type = consumerProtocolType, TypeConsumer
+		}
+		if matches(states, l.State.String()) && matches(groupTypes, l.Type) {
+			all = append(all, l)
 		}
 	}
 	return all
@@ -39,12 +43,17 @@ func (g *group) stateNow() State {
 	if g.deleting {
 		return Dead
 	}
+	if g.consumer != nil {
+		return g.consumer.stateNow()
+	}
 	return g.state
 }
 
 // Description is one group of DescribeGroups.
 type Description struct {
-	State                  State
+	State State
+	// OtherType: the group exists, but isn't a classic one. It is Dead then.
+	OtherType              bool
 	ProtocolType, Protocol string
 	Members                []MemberDescription
 }
@@ -61,6 +70,9 @@ func (t *Table) Describe(id string) Description {
 	g := t.group(id)
 	if g == nil || g.deleting {
 		return Description{State: Dead}
+	}
+	if g.consumer != nil {
+		return Description{State: Dead, OtherType: true}
 	}
 	d := Description{State: g.state, ProtocolType: g.protocolType}
 	if g.state == Stable {

@@ -1,6 +1,9 @@
 package group
 
-import "tidemark/internal/core/types"
+import (
+	"tidemark/internal/core/group/consumer"
+	"tidemark/internal/core/types"
+)
 
 // Effects are what one or more steps ask of the driver.
 //
@@ -61,7 +64,7 @@ type Reply struct {
 	Response Response
 }
 
-// Record is an entry of __consumer_offsets: an OffsetRecord or a GroupRecord.
+// Record is an entry of __consumer_offsets: an OffsetRecord, a GroupRecord or a ConsumerRecord.
 type Record interface{ record() }
 
 // OffsetRecord sets a committed offset, or removes it when Value is nil.
@@ -77,8 +80,15 @@ type GroupRecord struct {
 	Value *Metadata
 }
 
-func (OffsetRecord) record() {}
-func (GroupRecord) record()  {}
+// ConsumerRecord is an entry of a group of the new protocol (KIP-848).
+type ConsumerRecord struct {
+	Group string
+	consumer.Record
+}
+
+func (OffsetRecord) record()   {}
+func (GroupRecord) record()    {}
+func (ConsumerRecord) record() {}
 
 // Committed is a committed offset.
 type Committed struct {
@@ -190,6 +200,15 @@ type Lowered struct {
 	TopicPartition types.TopicPartition
 	From, To, Cut  types.Offset
 }
+
+// ConsumerHeartbeatResponse answers ConsumerHeartbeat. Message is for people, empty without an error.
+type ConsumerHeartbeatResponse struct {
+	Code    ErrorCode
+	Message string
+	consumer.Answer
+}
+
+func (ConsumerHeartbeatResponse) response() {}
 
 func (JoinResponse) response()          {}
 func (SyncResponse) response()          {}

@@ -1,6 +1,9 @@
 package group
 
-import "tidemark/internal/core/types"
+import (
+	"tidemark/internal/core/group/consumer"
+	"tidemark/internal/core/types"
+)
 
 // RequestID is the driver's handle of a request that waits for an answer. Each
 // is used once; NoRequest means that nobody waits.
@@ -70,6 +73,14 @@ type Heartbeat struct {
 	Generation int32
 }
 
+// ConsumerHeartbeat is a ConsumerGroupHeartbeat request (KIP-848). It is answered with
+// a ConsumerHeartbeatResponse.
+type ConsumerHeartbeat struct {
+	Request RequestID
+	Group   string
+	consumer.Heartbeat
+}
+
 // Leave takes members out of a group. It is answered with a LeaveResponse.
 type Leave struct {
 	Request RequestID
@@ -88,7 +99,8 @@ type Commit struct {
 	InstanceID string
 	Generation int32 // below 0: a consumer outside group management, or an admin
 	// UnknownGroupIsNotFound: answer a member of an unknown group with
-	// GROUP_ID_NOT_FOUND (v9+) in place of ILLEGAL_GENERATION.
+	// GROUP_ID_NOT_FOUND in place of ILLEGAL_GENERATION, and let Generation be a member
+	// epoch (v9+).
 	UnknownGroupIsNotFound bool
 	Offsets                []CommitOffset
 }
@@ -192,6 +204,8 @@ type Unpark struct{ Code ErrorCode }
 // Resign ends the table: this node no longer coordinates its groups. Every
 // waiting request is answered with Code. No event may follow.
 type Resign struct{ Code ErrorCode }
+
+func (ConsumerHeartbeat) event() {}
 
 func (Join) event()          {}
 func (Sync) event()          {}

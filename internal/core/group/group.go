@@ -24,11 +24,15 @@ const (
 	Stable
 	// Dead: the group is being removed, or doesn't exist.
 	Dead
+	// Assigning: a group of the new protocol whose newest epoch has no target yet.
+	Assigning
+	// Reconciling: a group of the new protocol with members on their way to the target.
+	Reconciling
 )
 
 // String gives the name that ListGroups and DescribeGroups use.
 func (s State) String() string {
-	return [...]string{"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"}[s]
+	return [...]string{"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling"}[s]
 }
 
 const noGeneration int32 = -1
@@ -60,6 +64,10 @@ type group struct {
 	syncDeadline types.Millis
 	// syncWrite is the append that makes the leader's assignment durable, 0 if none is under way.
 	syncWrite Token
+
+	// consumer is there if the group uses the new protocol (KIP-848), or did with its last
+	// member. Then it is Empty as a classic one.
+	consumer *consumerGroup
 
 	// topics are what the members subscribe to; nil if unknown (not consumers, or unreadable).
 	topics  map[string]struct{}
@@ -124,6 +132,7 @@ func (g *group) rest() {
 	for _, m := range g.members {
 		soonest(m.deadline)
 	}
+	soonest(g.consumer.deadline())
 	g.wake = 0
 	g.wakeAt(first) // once: in the order of a map each would leave an entry of its own
 }
@@ -145,7 +154,7 @@ func (g *group) inOrder() []*member {
 }
 
 func (g *group) isVacant() bool {
-	return len(g.members) == 0 && len(g.pendingJoin) == 0 && len(g.offsets) == 0 && len(g.pending) == 0 && g.state == Empty
+	return g.isEmpty() && len(g.pendingJoin) == 0 && len(g.offsets) == 0 && len(g.pending) == 0
 }
 
 func (g *group) allJoined() bool {

@@ -32,6 +32,10 @@ func (t *Table) join(now types.Millis, ev Join, out *Effects) {
 		fail(CoordinatorNotAvailable)
 		return
 	}
+	if g.consumer != nil && !t.becomeClassic(g, ev.MemberID, out) {
+		fail(InconsistentGroupProtocol)
+		return
+	}
 	if !t.hasRoom(g, ev.MemberID) {
 		if m := g.members[ev.MemberID]; m != nil {
 			t.leaveOne(g, m, now, out)

@@ -14,6 +14,8 @@ func (t *Table) Replay(r Record) {
 		t.replayOffset(r)
 	case GroupRecord:
 		t.replayGroup(r)
+	case ConsumerRecord:
+		t.replayConsumer(r)
 	}
 }
 
@@ -21,7 +23,7 @@ func (t *Table) replayOffset(r OffsetRecord) {
 	if r.Value == nil {
 		if g := t.group(r.Group); g != nil {
 			delete(g.offsets, r.TopicPartition)
-			if g.isVacant() && g.protocolType == "" {
+			if g.isVacant() && g.protocolType == "" && g.consumer == nil {
 				t.drop(g)
 			}
 		}
@@ -40,11 +42,12 @@ func (t *Table) replayOffset(r OffsetRecord) {
 func (t *Table) replayGroup(r GroupRecord) {
 	if r.Value == nil {
 		if g := t.group(r.Group); g != nil {
-			offsets, pending := g.offsets, g.pending
+			offsets, pending, members := g.offsets, g.pending, g.consumer
 			t.drop(g)
-			if len(offsets)+len(pending) > 0 { // Kafka writes their tombstones first; what is left is a simple group's
+			// Kafka writes their tombstones first; what is left is a simple group's, or one of the new protocol.
+			if len(offsets)+len(pending) > 0 || members != nil {
 				g = t.open(r.Group)
-				g.offsets, g.pending, g.persisted = offsets, pending, true
+				g.offsets, g.pending, g.consumer, g.persisted = offsets, pending, members, true
 			}
 		}
 		return
@@ -80,6 +83,7 @@ func (t *Table) Loaded(now types.Millis, out *Effects) {
 		for _, m := range g.inOrder() {
 			g.keepAlive(m, now)
 		}
+		t.loadedConsumer(g, now)
 		if len(g.members) > t.cfg.MaxSize {
 			t.prepareRebalance(g, now, out)
 		}

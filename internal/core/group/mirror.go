@@ -23,7 +23,7 @@ func (t *Table) mirrorOffsets(now types.Millis, ev MirrorOffsets, out *Effects) 
 		fail(CoordinatorNotAvailable)
 		return
 	}
-	if g != nil && (len(g.members) > 0 || len(g.pendingJoin) > 0) {
+	if g != nil && (!g.isEmpty() || len(g.pendingJoin) > 0) {
 		fail(NonEmptyGroup)
 		return
 	}

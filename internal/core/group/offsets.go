@@ -111,8 +111,11 @@ func (t *Table) validateCommit(now types.Millis, ev Commit) ErrorCode {
 	if g.deleting {
 		return CoordinatorNotAvailable
 	}
-	if ev.Generation < 0 && g.state == Empty {
+	if ev.Generation < 0 && g.isEmpty() {
 		return None // the group only keeps offsets
+	}
+	if g.consumer != nil {
+		return t.validateMemberCommit(g, ev)
 	}
 	if ev.Generation < 0 && ev.MemberID == "" && ev.InstanceID == "" {
 		return UnknownMemberID // in a group with members only they commit

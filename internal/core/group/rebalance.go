@@ -165,6 +165,7 @@ func (t *Table) membersLeft(g *group, now types.Millis, out *Effects) {
 
 // expire lets the deadlines of a group pass.
 func (t *Table) expire(g *group, now types.Millis, out *Effects) {
+	t.pump(g, now, out)
 	left := false
 	for _, id := range slices.Sorted(maps.Keys(g.pendingJoin)) {
 		if g.pendingJoin[id] <= now {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
 )
 
@@ -18,6 +19,8 @@ type Config struct {
 	MaxSize                int          // group.max.size, in members
 	OffsetMetadataMaxBytes int          // offset.metadata.max.bytes
 	OffsetsRetention       types.Millis // offsets.retention.minutes
+	// Consumer is of groups of the new protocol (KIP-848).
+	Consumer consumer.Config
 }
 
 // newMemberJoinTimeout is how long a member in its first join may wait for the
@@ -37,6 +40,9 @@ type Table struct {
 	wallAhead types.Millis
 	// closing, if not None, is what joins and syncs are answered with: see Unpark.
 	closing ErrorCode
+	// resigned, if not None, is what everything is answered with.
+	resigned ErrorCode
+	topics   consumer.Topics
 }
 
 // write is an append whose completion is awaited. done gets None or the failure.
@@ -47,13 +53,16 @@ type write struct {
 
 // NewTable gives an empty table.
 func NewTable(cfg Config) *Table {
-	return &Table{cfg: cfg, groups: map[string]*group{}}
+	return &Table{cfg: cfg, groups: map[string]*group{}, topics: noTopics{}}
 }
 
 // SetWall says how far the wall clock is ahead of the time that steps are
 // given. Steps' time must not jump, as it ends sessions; what goes into records
 // and what is judged by them (commit times, retention) is the wall clock's.
 func (t *Table) SetWall(ahead types.Millis) { t.wallAhead = ahead }
+
+// SetTopics says what topics there are, from the next step on.
+func (t *Table) SetTopics(topics consumer.Topics) { t.topics = topics }
 
 func (t *Table) wall(now types.Millis) types.Millis { return now + t.wallAhead }
 
@@ -69,6 +78,9 @@ func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
 		t.sync(now, ev, out)
 	case Heartbeat:
 		out.reply(ev.Request, CodeResponse{Code: t.heartbeat(now, ev)})
+	case ConsumerHeartbeat:
+		t.consumerHeartbeat(now, ev, out)
+		t.settle(ev.Group)
 	case Leave:
 		t.leave(now, ev, out)
 		t.settle(ev.Group)
@@ -136,12 +148,16 @@ func (t *Table) appended(now types.Millis, ev Appended, out *Effects) {
 
 // resign answers everything that waits, in a fixed order: writes first, then parked members.
 func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
+	t.resigned = code
 	for len(t.writes) > 0 {
 		w := t.writes[0]
 		t.writes = t.writes[1:]
 		w.done(now, code, out)
 	}
 	t.unpark(now, code, out)
+	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
+		t.pump(t.groups[id], now, out)
+	}
 	clear(t.groups)
 	t.timers = nil
 	// The writes' completions may have asked for more; nobody carries them out.

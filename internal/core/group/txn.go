@@ -93,10 +93,12 @@ func (t *Table) validateTxnCommit(now types.Millis, ev TxnCommit) ErrorCode {
 		return None
 	case g.deleting:
 		return CoordinatorNotAvailable
-	case ev.Generation < 0 && g.state == Empty:
+	case ev.Generation < 0 && g.isEmpty():
 		return None // the group only keeps offsets
 	case ev.Generation < 0 && ev.MemberID == "" && ev.InstanceID == "":
 		return None
+	case g.consumer != nil:
+		return g.checkMemberCommit(t.topics, ev.Commit)
 	}
 	m, code := g.validate(ev.MemberID, ev.InstanceID)
 	if code != None {

@@ -1,0 +1,28 @@
+package consumer
+
+// Description is what ConsumerGroupDescribe tells of a group.
+type Description struct {
+	State              GroupState
+	Epoch, TargetEpoch int32
+	Assignor           string
+	Members            []MemberDescription
+}
+
+// MemberDescription is one member: what it says of itself, where it stands, and what it is to have.
+type MemberDescription struct {
+	ID string
+	Profile
+	Epoch            int32
+	Assigned, Target []Partition
+}
+
+// Describe gives the group, its members in the order of their ids.
+func (g *Group) Describe() Description {
+	d := Description{State: g.State(), Epoch: g.epoch, TargetEpoch: g.targetEpoch, Assignor: g.assignor()}
+	for _, m := range g.inOrder() {
+		d.Members = append(d.Members, MemberDescription{
+			ID: m.ID, Profile: m.Profile, Epoch: m.Epoch, Assigned: m.Assigned.Sorted(), Target: g.targets[m.ID],
+		})
+	}
+	return d
+}
