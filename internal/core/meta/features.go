@@ -55,9 +55,15 @@ const FeatureMetadata = "tidemark.version"
 // producers leave it to the brokers to add partitions, and get a new epoch with every end.
 const FeatureTransactions = "transaction.version"
 
+// FeatureGroups is Kafka's level of the groups' protocols: with 1 there are groups of the
+// new one (KIP-848).
+const FeatureGroups = "group.version"
+
 // KnownFeatures lists the features that this program knows, by name.
 func KnownFeatures() []Feature {
 	return []Feature{
+		{Name: FeatureGroups, Levels: LevelRange{Min: 0, Max: 1}, Absent: 0, Fresh: 1,
+			Tells: []string{"groups of the consumer protocol (KIP-848)"}},
 		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: LevelDrills}, Absent: 1, Fresh: LevelDrills,
 			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs, SCRAM credentials, the cuts of consistent failovers", "drills of any size"}},
 		{Name: FeatureTransactions, Levels: LevelRange{Min: 0, Max: 2}, Absent: 0, Fresh: 2,

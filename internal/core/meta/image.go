@@ -180,6 +180,12 @@ func (i *Image) TopicsByName() iter.Seq[*Topic] {
 	}
 }
 
+// SameTopics reports whether another image is known to say the same of all topics: their
+// names, ids and numbers of partitions. It costs nothing; it may be false though they are the same.
+func (i *Image) SameTopics(o *Image) bool {
+	return i.topics.root == o.topics.root && i.names.root == o.names.root && i.drills.root == o.drills.root
+}
+
 // TopicCount is the number of topic names in use.
 func (i *Image) TopicCount() int { return i.names.len() }
 
