@@ -153,6 +153,11 @@ type Group struct {
 	MaxSessionTimeoutMs     types.Millis
 	InitialRebalanceDelayMs types.Millis
 	MaxSize                 int32
+
+	ConsumerSessionTimeoutMs    types.Millis
+	ConsumerHeartbeatIntervalMs types.Millis
+	ConsumerMaxSize             int32
+	ConsumerAssignors           []string
 }
 
 // Offsets holds the settings of committed group offsets and their topic.

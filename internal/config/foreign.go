@@ -82,8 +82,11 @@ var ignoredReasons = map[string]string{
 	"transaction.remove.expired.transaction.cleanup.interval.ms": "expired ids are looked for with each look for old transactions",
 	"transaction.state.log.compression.codec":                    "transaction state isn't compressed",
 	"transaction.two.phase.commit.enable":                        "two-phase commit is not served",
-	"group.coordinator.rebalance.protocols":                      "classic groups are served, the consumer protocol (KIP-848) is not in this version",
-	"group.consumer.":                                            "classic groups are served, the consumer protocol (KIP-848) is not in this version",
+	"group.coordinator.rebalance.protocols":                      "classic groups and those of the consumer protocol (KIP-848) are served",
+	"group.coordinator.background.threads":                       "group coordinators run on the partitions' event loops",
+	"group.consumer.":                                            "groups of the consumer protocol (KIP-848) have the keys group.consumer.session.timeout.ms, .heartbeat.interval.ms, .max.size and .assignors",
+	"group.consumer.migration.policy":                            "a group changes its protocol when it has no members, as with the policy disabled",
+	"group.consumer.regex.refresh.interval.ms":                   "expressions are matched anew when topics change",
 	"mirror.source.unsafe":                                       "a source older than Kafka 2.1 is always refused",
 	"mirror.groups.never.overwrite":                              "groups with members here are always left alone",
 }

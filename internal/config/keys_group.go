@@ -26,6 +26,11 @@ func keysGroups() []key {
 		{name: "group.max.session.timeout.ms", def: "1800000", rule: longs(1), bind: func(b *Broker) any { return &b.Group.MaxSessionTimeoutMs }, doc: "Largest session time-out of a classic member."},
 		{name: "group.initial.rebalance.delay.ms", def: "3000", rule: longs(0), bind: func(b *Broker) any { return &b.Group.InitialRebalanceDelayMs }, doc: "How long the first member of a group waits for more."},
 		{name: "group.max.size", def: "2147483647", rule: int32s(1), bind: func(b *Broker) any { return &b.Group.MaxSize }, doc: "Members of a classic group."},
+		{name: "group.consumer.session.timeout.ms", def: "45000", rule: longs(1), bind: func(b *Broker) any { return &b.Group.ConsumerSessionTimeoutMs }, doc: "How long a member of the new protocol (KIP-848) may be silent."},
+		{name: "group.consumer.heartbeat.interval.ms", def: "5000", rule: longs(1), bind: func(b *Broker) any { return &b.Group.ConsumerHeartbeatIntervalMs }, doc: "How often members of the new protocol are told to send heartbeats."},
+		{name: "group.consumer.max.size", def: "2147483647", rule: int32s(1), bind: func(b *Broker) any { return &b.Group.ConsumerMaxSize }, doc: "Members of a group of the new protocol."},
+		{name: "group.consumer.assignors", def: "uniform,range", rule: someOf("uniform", "range"), bind: func(b *Broker) any { return &b.Group.ConsumerAssignors },
+			doc: "Server-side assignors that members may ask for; the first is taken where they don't."},
 	}
 }
 

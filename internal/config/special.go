@@ -87,6 +87,9 @@ func (b *Broker) relations(fault func(name, allowed string)) []error {
 	if b.Group.MinSessionTimeoutMs > b.Group.MaxSessionTimeoutMs {
 		fault("group.min.session.timeout.ms", "at most group.max.session.timeout.ms")
 	}
+	if b.Group.ConsumerHeartbeatIntervalMs >= b.Group.ConsumerSessionTimeoutMs {
+		fault("group.consumer.heartbeat.interval.ms", "less than group.consumer.session.timeout.ms")
+	}
 	if b.QueuedMaxRequestBytes >= 0 && b.QueuedMaxRequestBytes < int64(b.SocketRequestMaxBytes) {
 		fault("queued.max.request.bytes", "-1, or at least socket.request.max.bytes")
 	}
