@@ -11,8 +11,8 @@ import (
 // OffsetCommit, versions 2 to 10.
 //
 //   - v2-4 carry a retention of their own; v6 the leader epoch of the last
-//     record that was read; v7 the instance id (KIP-345); v10 topic ids
-//     (KIP-848) in place of names.
+//     record that was read; v7 the instance id (KIP-345); from v9 on the generation may
+//     be a member's epoch (KIP-848); v10 topic ids in place of names.
 //   - A topic that doesn't exist is refused by itself: UNKNOWN_TOPIC_OR_PARTITION,
 //     by id UNKNOWN_TOPIC_ID; the other topics are committed.
 //   - The offset itself isn't compared with the log, as in Kafka: clients

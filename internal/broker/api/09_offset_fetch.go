@@ -19,7 +19,8 @@ import (
 //     error; v10 names topics by id, and leaves out of "all" what has no id any more.
 //   - v7's "require stable": UNSTABLE_OFFSET_COMMIT for a partition whose offset may
 //     change with a transaction that is open (KIP-447); clients ask again.
-//   - v9's member id and epoch say nothing about a classic group.
+//   - v9's member id and epoch must be those of a member of a group of the new protocol
+//     (KIP-848): UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH. They say nothing about a classic group.
 func offsetFetch(c *Call, req *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
 	resp := req.ResponseKind().(*kmsg.OffsetFetchResponse)
 	if req.Version < 8 {
@@ -34,7 +35,7 @@ func offsetFetch(c *Call, req *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
 
 // fetchOldOffsets answers v1-v7, which ask for one group, by way of the newer form.
 func (c *Call) fetchOldOffsets(req *kmsg.OffsetFetchRequest, resp *kmsg.OffsetFetchResponse) {
-	in := kmsg.OffsetFetchRequestGroup{Group: req.Group}
+	in := kmsg.OffsetFetchRequestGroup{Group: req.Group, MemberEpoch: -1}
 	if req.Topics != nil {
 		in.Topics = make([]kmsg.OffsetFetchRequestGroupTopic, len(req.Topics))
 	} else if req.Version < 2 {
@@ -75,6 +76,12 @@ func failedOffsets(in *kmsg.OffsetFetchRequestGroup, code int16) []kmsg.OffsetFe
 func (c *Call) fetchGroupOffsets(in *kmsg.OffsetFetchRequestGroup, stable bool) kmsg.OffsetFetchResponseGroup {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = in.Group
+	if c.Req.Version >= 9 && (in.MemberID != nil || in.MemberEpoch >= 0) {
+		if code := c.Groups.CheckFetch(c.Ctx, in.Group, text(in.MemberID), in.MemberEpoch); code != group.None {
+			out.ErrorCode = wireCode(code)
+			return out
+		}
+	}
 	if in.Topics == nil {
 		entries, code := c.Groups.Offsets(c.Ctx, in.Group)
 		out.ErrorCode = wireCode(code)

@@ -16,7 +16,8 @@ const allGroupOperations = 1<<3 | 1<<6 | 1<<8 | 1<<10 | 1<<11
 // DescribeGroups, versions 0 to 6.
 //
 // A group that doesn't exist is "Dead" without an error up to v5, and
-// GROUP_ID_NOT_FOUND from v6 on (KIP-1043). Members' metadata and assignments
+// GROUP_ID_NOT_FOUND from v6 on (KIP-1043); so is one of the new protocol, which
+// ConsumerGroupDescribe tells of. Members' metadata and assignments
 // are there in a Stable group only.
 func describeGroups(c *Call, req *kmsg.DescribeGroupsRequest) (kmsg.Response, error) {
 	resp := req.ResponseKind().(*kmsg.DescribeGroupsResponse)
@@ -36,6 +37,9 @@ func (c *Call) describeGroup(id string, req *kmsg.DescribeGroupsRequest) kmsg.De
 	}
 	if d.State == group.Dead && req.Version >= 6 {
 		message := fmt.Sprintf("Group %s not found.", id)
+		if d.OtherType {
+			message = fmt.Sprintf("Group %s is not a classic group.", id)
+		}
 		out.ErrorCode, out.ErrorMessage = wireCode(group.GroupIDNotFound), &message
 	}
 	out.State, out.ProtocolType, out.Protocol = d.State.String(), d.ProtocolType, d.Protocol

@@ -6,13 +6,15 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/meta"
 	"tidemark/internal/wire"
 )
 
 // ApiVersions (key 18): what this broker speaks.
 //
 // Behaviour
-//   - Lists the APIs that have a handler, with Kafka 4.4's ranges. Produce is
+//   - Lists the APIs that have a handler and that the cluster's feature levels let
+//     clients use, with Kafka 4.4's ranges. Produce is
 //     advertised from 0 although it is served from 3: librdkafka before 2.11
 //     turns compression off otherwise (KAFKA-18659).
 //   - Our own APIs (keys from 32,000 up) are listed for clients whose software
@@ -35,6 +37,9 @@ func (c *Call) apiVersions(in *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
 		return out, nil
 	}
 	for _, e := range c.keys {
+		if !c.isFinalized(e.key) {
+			continue
+		}
 		out.ApiKeys = append(out.ApiKeys, advertised(e.key))
 	}
 	if in.Version >= 3 {
@@ -46,6 +51,16 @@ func (c *Call) apiVersions(in *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
 		}
 	}
 	return out, nil
+}
+
+// isFinalized reports whether the cluster's feature levels let an API be used. One that
+// they don't is none for clients, so that they take the other way that they have.
+func (c *Call) isFinalized(key wire.Key) bool {
+	switch key {
+	case wire.KeyConsumerGroupHeartbeat, wire.KeyConsumerGroupDescribe:
+		return c.Image.FeatureLevel(meta.FeatureGroups) >= 1
+	}
+	return true
 }
 
 func advertised(key wire.Key) kmsg.ApiVersionsResponseApiKey {

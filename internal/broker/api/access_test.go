@@ -287,6 +287,10 @@ func TestWhatEachAPITakes(t *testing.T) {
 	f(wire.KeyDescribeGroups, nil, allow("DESCRIBE", group))
 	f(wire.KeyDeleteGroups, nil, allow("DELETE", group))
 	f(wire.KeyOffsetDelete, nil, allow("DELETE", group), allow("READ", topic))
+	byName := func(m kmsg.Request) { m.(*kmsg.ConsumerGroupHeartbeatRequest).SubscribedTopicRegex = nil }
+	f(wire.KeyConsumerGroupHeartbeat, byName, allow("READ", group), allow("DESCRIBE", topic))
+	f(wire.KeyConsumerGroupHeartbeat, nil, allow("READ", group), allow("DESCRIBE", " TOPIC literal *"))
+	f(wire.KeyConsumerGroupDescribe, nil, allow("DESCRIBE", group))
 	asTopic := func(m kmsg.Request) {
 		switch in := m.(type) {
 		case *kmsg.DescribeConfigsRequest:

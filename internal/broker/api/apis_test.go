@@ -267,12 +267,12 @@ func TestAdvertisedAPIs(t *testing.T) {
 	for _, e := range w.server.keys {
 		keys = append(keys, int16(e.key))
 	}
-	want := []int16{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 35, 36, 37, 42, 43, 44, 45, 46, 47, 48, 50, 51, 55, 57, 60, 61, 64, 65, 66, 75}
+	want := []int16{0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 35, 36, 37, 42, 43, 44, 45, 46, 47, 48, 50, 51, 55, 57, 60, 61, 64, 65, 66, 68, 69, 75}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := w.try(context.Background(), kmsg.NewPtrConsumerGroupHeartbeatRequest(), 0); !errors.Is(err, ErrClose) {
-		t.Errorf("ConsumerGroupHeartbeat: %v, want the connection closed", err)
+	if _, err := w.try(context.Background(), kmsg.NewPtrPushTelemetryRequest(), 0); !errors.Is(err, ErrClose) {
+		t.Errorf("PushTelemetry: %v, want the connection closed", err)
 	}
 }
 

@@ -52,6 +52,13 @@ type Groups interface {
 	List(ctx context.Context, states, groupTypes []string) ([]group.Listing, group.ErrorCode)
 	Describe(ctx context.Context, groupID string) (group.Description, group.ErrorCode)
 
+	// ConsumerHeartbeat takes a heartbeat of a member of the new protocol (KIP-848).
+	ConsumerHeartbeat(ctx context.Context, ev group.ConsumerHeartbeat) group.ConsumerHeartbeatResponse
+	// DescribeConsumer gives a group of the new protocol.
+	DescribeConsumer(ctx context.Context, groupID string) (group.ConsumerDescription, group.ErrorCode)
+	// CheckFetch decides whether a member that tells its epoch may be told committed offsets.
+	CheckFetch(ctx context.Context, groupID, memberID string, epoch int32) group.ErrorCode
+
 	DeleteGroup(ctx context.Context, groupID string) group.ErrorCode
 	DeleteOffsets(ctx context.Context, ev group.DeleteOffsets) group.CommitResponse
 }

@@ -57,6 +57,7 @@ func newWorld(t testing.TB) *world {
 			{Listener: "INTERNAL", Host: "10.0.0.1", Port: 9093, Security: "PLAINTEXT"}}}.Encode(),
 		keys.Broker(2): meta.BrokerRecord{ID: 2, Incarnation: "b", DirectoryID: "e", Endpoints: []meta.Endpoint{
 			{Listener: "PLAINTEXT", Host: "two.example", Port: 9092, Security: "PLAINTEXT"}}}.Encode(),
+		keys.Features(): meta.FeaturesRecord{Levels: map[string]int16{meta.FeatureMetadata: 1, meta.FeatureGroups: 1}}.Encode(),
 	})
 	return w
 }

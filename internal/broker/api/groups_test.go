@@ -29,6 +29,9 @@ type fakeGroups struct {
 	offsets  []group.OffsetEntry
 	describe group.Description
 	list     []group.Listing
+	beat     group.ConsumerHeartbeatResponse
+	consumer group.ConsumerDescription
+	fetch    group.ErrorCode
 
 	asked any // the last event, or what a look-up was about
 }
@@ -104,6 +107,20 @@ func (f *fakeGroups) List(_ context.Context, states, groupTypes []string) ([]gro
 func (f *fakeGroups) Describe(_ context.Context, id string) (group.Description, group.ErrorCode) {
 	f.asked = id
 	return f.describe, f.code
+}
+
+func (f *fakeGroups) ConsumerHeartbeat(_ context.Context, ev group.ConsumerHeartbeat) group.ConsumerHeartbeatResponse {
+	f.asked = ev
+	return f.beat
+}
+
+func (f *fakeGroups) DescribeConsumer(_ context.Context, id string) (group.ConsumerDescription, group.ErrorCode) {
+	f.asked = id
+	return f.consumer, f.code
+}
+
+func (f *fakeGroups) CheckFetch(context.Context, string, string, int32) group.ErrorCode {
+	return f.fetch
 }
 
 func newGroupWorld(t *testing.T) (*world, *fakeGroups) {
@@ -454,7 +471,7 @@ func TestDescribeGroupsVersions(t *testing.T) {
 
 func TestListGroupsVersions(t *testing.T) {
 	w, f := newGroupWorld(t)
-	f.list = []group.Listing{{Group: "g", ProtocolType: "consumer", State: group.Stable}}
+	f.list = []group.Listing{{Group: "g", ProtocolType: "consumer", State: group.Stable, Type: group.TypeClassic}}
 	in := kmsg.NewPtrListGroupsRequest()
 	in.StatesFilter, in.TypesFilter = []string{"Stable"}, []string{"classic"}
 	for version := int16(0); version <= 5; version++ {

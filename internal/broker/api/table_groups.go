@@ -16,5 +16,7 @@ func groupAPIs() []entry {
 		on(wire.KeyListGroups, listGroups),
 		on(wire.KeyDeleteGroups, deleteGroups),
 		on(wire.KeyOffsetDelete, offsetDelete),
+		on(wire.KeyConsumerGroupHeartbeat, consumerGroupHeartbeat),
+		on(wire.KeyConsumerGroupDescribe, consumerGroupDescribe),
 	}
 }

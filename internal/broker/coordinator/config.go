@@ -5,6 +5,7 @@ import (
 
 	"tidemark/internal/config"
 	"tidemark/internal/core/group"
+	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
 )
 
@@ -36,6 +37,10 @@ func ConfigOf(b *config.Broker) Config {
 			MaxSize:                int(b.Group.MaxSize),
 			OffsetMetadataMaxBytes: int(b.Offsets.MetadataMaxBytes),
 			OffsetsRetention:       types.Millis(b.Offsets.RetentionMinutes) * 60_000,
+			Consumer: consumer.Config{
+				SessionTimeout: b.Group.ConsumerSessionTimeoutMs, HeartbeatInterval: b.Group.ConsumerHeartbeatIntervalMs,
+				MaxSize: int(b.Group.ConsumerMaxSize), Assignors: b.Group.ConsumerAssignors,
+			},
 		},
 		TopicPartitions:   b.Offsets.TopicPartitions,
 		TopicReplication:  b.Offsets.TopicReplicationFactor,

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
@@ -52,6 +53,8 @@ type Coordinator struct {
 	o     Options
 	topic *statelog.Topic
 	loops *statelog.Loops[*loop]
+	// topics is what the newest image that was looked at says of topics.
+	topics atomic.Pointer[topicsView]
 }
 
 var _ api.Groups = (*Coordinator)(nil)

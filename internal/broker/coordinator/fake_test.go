@@ -13,6 +13,7 @@ import (
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/group"
+	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
@@ -177,6 +178,7 @@ func newFakeNode(partitions int32) *fakeNode {
 	n := &fakeNode{parts: map[int32]*memPartition{}, logEnds: map[types.TopicPartition]types.Offset{}, dataID: dataTopicID, cfg: Config{
 		Group: group.Config{
 			MinSessionTimeout: 10, MaxSessionTimeout: 600000, MaxSize: 100, OffsetMetadataMaxBytes: 100, OffsetsRetention: 7 * 86400000,
+			Consumer: consumer.Config{SessionTimeout: 45000, HeartbeatInterval: 5000, MaxSize: 100, Assignors: []string{consumer.Uniform, consumer.Range}},
 		},
 		TopicPartitions: partitions, TopicReplication: 1, TopicSegmentBytes: 100 << 20, CommitTimeout: 5 * time.Second,
 		RetentionCheck: time.Hour, LoadBufferBytes: 512, ReloadAfterFailure: time.Millisecond,

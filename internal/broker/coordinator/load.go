@@ -54,7 +54,7 @@ func (r *loader) replay(h *batch.Header, raw []byte) error {
 	for it.Next() {
 		r.records++
 		// Decoded records outlive the buffer they are read from.
-		rec, err := decodeRecord(it.Record.Key, cloneKeepNil(it.Record.Value))
+		rec, err := decodeRecord(it.Record.Key, cloneKeepNil(it.Record.Value), it.Record.Timestamp)
 		if err != nil {
 			r.skipped++
 			if !errors.Is(err, errOtherRecord) {

@@ -64,6 +64,7 @@ func (l *loop) loadAndServe(ctx context.Context) error {
 	}
 	now := l.clock.Now()
 	l.table.SetWall(l.clock.Wall() - now)
+	l.table.SetTopics(l.c.topicsView())
 	l.table.Loaded(now, &l.effects)
 	l.carryOut(ctx)
 	l.BecomeReady()
@@ -128,6 +129,7 @@ func (l *loop) idle(sweep types.Millis) time.Duration {
 func (l *loop) step(ev group.Event) {
 	now := l.clock.Now()
 	l.table.SetWall(l.clock.Wall() - now)
+	l.table.SetTopics(l.c.topicsView())
 	l.table.Step(now, ev, &l.effects)
 }
 

@@ -25,8 +25,8 @@ const (
 	newestGroupValueVersion  = 4
 )
 
-// errOtherRecord is a record of a kind that isn't ours to read (KIP-848,
-// share and streams groups): it is passed over.
+// errOtherRecord is a record of a kind that isn't ours to read (share and streams
+// groups): it is passed over.
 var errOtherRecord = errors.New("record of another kind")
 
 // encodeRecord gives the key and value of a record as Kafka writes them; a nil
@@ -47,6 +47,8 @@ func encodeRecord(r group.Record) (key, value []byte) {
 		if r.Value != nil {
 			value = encodeGroup(r.Value)
 		}
+	case group.ConsumerRecord:
+		return encodeConsumer(r.Group, r.Record)
 	}
 	return key, value
 }
@@ -102,8 +104,8 @@ func notNil(b []byte) []byte {
 	return b
 }
 
-// decodeRecord reads a record. errOtherRecord means that it is none of ours.
-func decodeRecord(key, value []byte) (group.Record, error) {
+// decodeRecord reads a record that was written at a time. errOtherRecord means that it is none of ours.
+func decodeRecord(key, value []byte, at types.Millis) (group.Record, error) {
 	if len(key) < 2 {
 		return nil, fmt.Errorf("key of %d bytes", len(key))
 	}
@@ -112,6 +114,8 @@ func decodeRecord(key, value []byte) (group.Record, error) {
 		return decodeOffset(key, value)
 	case groupKeyVersion:
 		return decodeGroup(key, value)
+	case consumerEpochKey, consumerProfileKey, consumerTargetEpochKey, consumerTargetKey, consumerPositionKey, consumerRegexKey:
+		return decodeConsumer(version, key, value, at)
 	default:
 		return nil, fmt.Errorf("%w: key version %d", errOtherRecord, version)
 	}

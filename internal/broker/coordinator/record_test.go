@@ -25,7 +25,7 @@ func TestRecordBytes(t *testing.T) {
 		if got := hex.EncodeToString(value); got != strings.ReplaceAll(wantValue, " ", "") {
 			t.Errorf("value %s, want %s", got, wantValue)
 		}
-		back, err := decodeRecord(key, value)
+		back, err := decodeRecord(key, value, 0)
 		if err != nil {
 			t.Fatalf("decode: %v", err)
 		}
@@ -81,7 +81,7 @@ func TestRecordVersions(t *testing.T) {
 		if set != nil {
 			set(&v)
 		}
-		r, err := decodeRecord(k.AppendTo(nil), v.AppendTo(nil))
+		r, err := decodeRecord(k.AppendTo(nil), v.AppendTo(nil), 0)
 		if err != nil {
 			t.Fatalf("version %d: %v", version, err)
 		}
@@ -98,7 +98,7 @@ func TestRecordVersions(t *testing.T) {
 	for version := int16(0); version <= 4; version++ {
 		v := kmsg.GroupMetadataValue{Version: version, ProtocolType: "consumer", Generation: 1, CurrentStateTimestamp: 5}
 		v.Members = []kmsg.GroupMetadataValueMember{{MemberID: "m", SessionTimeoutMillis: 10, RebalanceTimeoutMillis: 20}}
-		r, err := decodeRecord(k.AppendTo(nil), v.AppendTo(nil))
+		r, err := decodeRecord(k.AppendTo(nil), v.AppendTo(nil), 0)
 		if err != nil {
 			t.Fatalf("version %d: %v", version, err)
 		}
@@ -119,7 +119,7 @@ func TestRecordVersions(t *testing.T) {
 func TestRecordRefused(t *testing.T) {
 	f := func(key, value []byte, other bool) {
 		t.Helper()
-		r, err := decodeRecord(key, value)
+		r, err := decodeRecord(key, value, 0)
 		if err == nil {
 			t.Fatalf("%x, %x gave %#v", key, value, r)
 		}
@@ -130,7 +130,7 @@ func TestRecordRefused(t *testing.T) {
 	offsetKey, groupKey := []byte{0, 1, 0, 1, 'g', 0, 1, 't', 0, 0, 0, 0}, []byte{0, 2, 0, 1, 'g'}
 	f(nil, nil, false)
 	f([]byte{0}, nil, false)
-	f([]byte{0, 3, 0, 1, 'g'}, nil, true) // a KIP-848 group's
+	f([]byte{0, 10, 0, 1, 'g'}, nil, true) // a share group's
 	f([]byte{0, 1, 0, 9, 'g'}, nil, false)
 	f(offsetKey, []byte{0}, false)
 	f(offsetKey, []byte{0, 3, 1}, false)
@@ -146,12 +146,12 @@ func FuzzDecodeRecord(f *testing.F) {
 	key, value = encodeRecord(group.OffsetRecord{Group: "g", TopicPartition: types.TopicPartition{Topic: "t"}, Value: &group.Committed{}})
 	f.Add(key, value)
 	f.Fuzz(func(t *testing.T, key, value []byte) {
-		r, err := decodeRecord(key, value)
+		r, err := decodeRecord(key, value, 0)
 		if err != nil {
 			return
 		}
 		k, v := encodeRecord(r)
-		if _, err := decodeRecord(k, v); err != nil {
+		if _, err := decodeRecord(k, v, 0); err != nil {
 			t.Fatalf("%#v can't be read back: %v", r, err)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/clock"
+	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -70,13 +71,7 @@ func (t *Topic) Ensure(ctx context.Context) (*meta.Topic, error) {
 // replication is what is asked for, or as many brokers as there are; the
 // controller adds the rest once more have joined.
 func (t *Topic) replication() int16 {
-	brokers := int16(0)
-	for b := range t.o.Image().Brokers() {
-		if !b.Record.Draining && brokers < t.o.Replication {
-			brokers++
-		}
-	}
-	return max(brokers, 1)
+	return int16(control.ReplicasFor(t.o.Image(), int(t.o.Replication)))
 }
 
 // Leader gives the broker that coordinates a key, and has the topic made at its first

@@ -1,0 +1,43 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/base64"
+
+	"tidemark/internal/core/group"
+)
+
+// ConsumerHeartbeat implements api.Groups.
+func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, ev group.ConsumerHeartbeat) group.ConsumerHeartbeatResponse {
+	// No loop is needed to say that a request makes no sense.
+	if refused := ev.Validate(&c.o.Config.Group.Consumer, ev.Group); refused != nil {
+		return group.ConsumerHeartbeatResponse{Code: group.ErrorCode(refused.Code), Message: refused.Message}
+	}
+	if ev.MemberID == "" && ev.FreshMemberID == "" {
+		var b [16]byte
+		c.o.Random(b[:])
+		ev.FreshMemberID = base64.RawURLEncoding.EncodeToString(b[:]) // Kafka's form of an id
+	}
+	r, code := submit[group.ConsumerHeartbeatResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+		ev.Request = id
+		return ev
+	})
+	if code != group.None {
+		return group.ConsumerHeartbeatResponse{Code: code}
+	}
+	return r
+}
+
+// DescribeConsumer implements api.Groups.
+func (c *Coordinator) DescribeConsumer(ctx context.Context, groupID string) (group.ConsumerDescription, group.ErrorCode) {
+	return lookUp(ctx, c.home(groupID), func(t *group.Table) group.ConsumerDescription {
+		t.SetTopics(c.topicsView())
+		return t.DescribeConsumer(groupID)
+	})
+}
+
+// CheckFetch implements api.Groups.
+func (c *Coordinator) CheckFetch(ctx context.Context, groupID, memberID string, epoch int32) group.ErrorCode {
+	answer, code := lookUp(ctx, c.home(groupID), func(t *group.Table) group.ErrorCode { return t.CheckFetch(groupID, memberID, epoch) })
+	return oneOf(code, answer)
+}
