@@ -45,6 +45,12 @@ type site struct {
 	rack string
 }
 
+// ReplicasFor gives how many replicas a topic of at most so many can have now: no more
+// than there are brokers that stay, and at least one.
+func ReplicasFor(image *meta.Image, most int) int {
+	return max(min(len(placeable(image)), most), 1)
+}
+
 // placeable lists the registered brokers so that neighbours are in different
 // racks where that can be: the racks take turns. Brokers that are leaving come
 // into question only if there is no other.
