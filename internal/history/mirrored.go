@@ -124,6 +124,7 @@ type Write struct {
 	Outcome   Outcome      // Acked or Unknown
 	Offset    types.Offset // with Acked
 	At        int64        // when it was acknowledged, by the recorder's counter
+	AckedAt   types.Millis // the same, by the clock that vaults' entries go by
 }
 
 // View is what the leader of a partition showed to a reader: every batch from an offset on, up to End.
@@ -133,7 +134,8 @@ type View struct {
 	Lineage   Lineage
 	From, End types.Offset
 	Batches   []Batch
-	Began     int64 // before the reading, by the recorder's counter
+	Began     int64        // before the reading, by the recorder's counter
+	At        types.Millis // after the reading, by the clock that vaults' entries go by
 	// Final: after all faults, from the start of the log.
 	Final bool
 }
@@ -154,6 +156,7 @@ type Kept struct {
 	Cluster, Node string
 	Partition     types.TopicPartition
 	Entry         string
+	At            types.Millis // when it was cut
 	From, To      types.Offset
 	// Before and After are the lineages before the cut and the one that made it;
 	// After is nil for a cut within one lineage.

@@ -76,7 +76,7 @@ func (s *story) judge() []Finding {
 	for _, w := range s.writes {
 		i := m.Writing(w)
 		if w.Outcome == Acked {
-			m.Acked(i, w.Offset, w.At)
+			m.Acked(i, w.Offset, w.At, w.AckedAt)
 		}
 	}
 	var found []Finding
@@ -176,6 +176,21 @@ func TestMirroredFindsWhatIsWrong(t *testing.T) {
 	}, NeedlessCut, CutDiffers)
 	f("a committed record is cut within its lineage", func(s *story) {
 		s.kept = append(s.kept, Kept{Cluster: "B", Node: "5", Partition: p0, Entry: "4-5", From: 4, To: 5, Before: promoted, Batches: lay(101, 4, "b1")})
+	}, NeedlessCut)
+	again := Kept{Cluster: "B", Node: "5", Partition: p0, Entry: "2-3", At: 5, From: 2, To: 3, Before: rootOnly, Batches: lay(1, 2, "a2")}
+	f("a mirror's replica cuts what its cluster shows later", func(s *story) {
+		s.views[0].At, s.kept = 6, append(s.kept, again)
+	})
+	f("a mirror's replica cuts what its cluster has shown", func(s *story) {
+		s.views[0].At, s.kept = 4, append(s.kept, again)
+	}, NeedlessCut)
+	f("a replica cuts what its cluster has acknowledged and shows later", func(s *story) {
+		for i := range s.views {
+			s.views[i].At = 6
+		}
+		onA := again
+		onA.Cluster = "A"
+		s.kept = append(s.kept, onA)
 	}, NeedlessCut)
 	f("what a mirror's replica had copied beyond its cluster's mark may be cut", func(s *story) {
 		s.kept = append(s.kept, Kept{Cluster: "B", Node: "5", Partition: p0, Entry: "4-5", From: 4, To: 5, Before: rootOnly, Batches: lay(1, 4, "a4")})

@@ -43,7 +43,7 @@ func (s *groupStory) judge() []Finding {
 	for _, w := range whole.writes {
 		i := m.Writing(w)
 		if w.Outcome == Acked {
-			m.Acked(i, w.Offset, w.At)
+			m.Acked(i, w.Offset, w.At, w.AckedAt)
 		}
 	}
 	var found []Finding

@@ -19,7 +19,13 @@ type spot struct {
 // shown is a batch that readers were given.
 type shown struct {
 	Batch
-	by map[string]bool // the clusters that showed it
+	by map[string]types.Millis // the clusters that showed it, and when each did first
+}
+
+// showed reports whether a cluster's readers were given the batch.
+func (s *shown) showed(cluster string) bool {
+	_, ok := s.by[cluster]
+	return ok
 }
 
 // side is one cluster's partition.
@@ -67,9 +73,9 @@ func (m *Mirrored) Writing(w Write) int {
 }
 
 // Acked notes that a write was acknowledged with acks=all.
-func (m *Mirrored) Acked(write int, offset types.Offset, at int64) {
+func (m *Mirrored) Acked(write int, offset types.Offset, at int64, clock types.Millis) {
 	w := &m.writes[write]
-	w.Outcome, w.Offset, w.At = Acked, offset, at
+	w.Outcome, w.Offset, w.At, w.AckedAt = Acked, offset, at, clock
 }
 
 // OwedEnd is the offset above everything that a cluster acknowledged on a
@@ -85,7 +91,7 @@ func (m *Mirrored) OwedEnd(cluster string, tp types.TopicPartition, l Lineage, b
 		}
 	}
 	for at, s := range m.shown {
-		if at.tp == tp && s.by[cluster] && s.Last >= end && l.keeps(at.timeline, at.at) {
+		if at.tp == tp && s.showed(cluster) && s.Last >= end && l.keeps(at.timeline, at.at) {
 			end = s.Last + 1
 		}
 	}
@@ -153,13 +159,15 @@ func (m *Mirrored) batch(v *View, b Batch, at map[string]types.Offset, have map[
 	have[where] = true
 	s := m.shown[where]
 	if s == nil {
-		s = &shown{Batch: b, by: map[string]bool{}}
+		s = &shown{Batch: b, by: map[string]types.Millis{}}
 		m.shown[where] = s
 	} else if s.Hash != b.Hash {
 		m.report(ForkedBytes, v.Partition, b.Base, "on timeline %s %s shows epoch %d, %q; %v showed epoch %d, %q", t.ID, v.Cluster, b.Epoch, values(b),
 			slices.Sorted(maps.Keys(s.by)), s.Epoch, values(s.Batch))
 	}
-	s.by[v.Cluster] = true
+	if !s.showed(v.Cluster) {
+		s.by[v.Cluster] = v.At
+	}
 }
 
 func values(b Batch) []string {
@@ -206,7 +214,7 @@ func (m *Mirrored) lost(v *View, at map[string]types.Offset) {
 // gone: what any reader was given, acknowledged or not, is in every later view of a log that keeps it.
 func (m *Mirrored) gone(v *View, have map[spot]bool) {
 	for at, s := range m.shown {
-		if at.tp == v.Partition && at.at >= v.From && !have[at] && (s.by[v.Cluster] || at.at < v.End) && v.Lineage.keeps(at.timeline, at.at) {
+		if at.tp == v.Partition && at.at >= v.From && !have[at] && (s.showed(v.Cluster) || at.at < v.End) && v.Lineage.keeps(at.timeline, at.at) {
 			m.report(LostBehindFork, v.Partition, at.at, "%v showed offsets %d to %d of timeline %s, epoch %d, %q; %s, which has that timeline, shows offsets %d to %d without them",
 				slices.Sorted(maps.Keys(s.by)), s.Base, s.Last, at.timeline, s.Epoch, values(s.Batch), v.Cluster, v.From, v.End-1)
 		}
@@ -336,8 +344,8 @@ func (m *Mirrored) entry(k *Kept) {
 		}
 		after := k.After
 		if after == nil {
-			if !s.by[k.Cluster] {
-				continue // a replica had copied it beyond what its own cluster had committed
+			if first, ever := m.committedAt(k.Cluster, s); !ever || first > k.At {
+				continue // a replica had copied it beyond what its own cluster had committed by then
 			}
 			after = k.Before
 		}
@@ -346,6 +354,22 @@ func (m *Mirrored) entry(k *Kept) {
 				slices.Sorted(maps.Keys(s.by)), after)
 		}
 	}
+}
+
+// committedAt is from when on a batch is known to have been committed by a cluster: its
+// readers were given it, or a client was told so.
+func (m *Mirrored) committedAt(cluster string, s *shown) (first types.Millis, ever bool) {
+	first, ever = s.by[cluster]
+	for _, r := range s.Records {
+		i, known := m.byName[r.Value]
+		if !known {
+			continue
+		}
+		if w := &m.writes[i]; w.Outcome == Acked && w.Cluster == cluster && w.Offset == r.Offset && (!ever || w.AckedAt < first) {
+			first, ever = w.AckedAt, true
+		}
+	}
+	return first, ever
 }
 
 // exactCuts: of what a cluster had to cut, one node's vault has an entry of exactly these

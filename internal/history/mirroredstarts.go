@@ -45,7 +45,7 @@ func (m *Mirrored) learnStarts(v *View) {
 // timelines before one that it began, anything of what that one lacks of them.
 func (m *Mirrored) mayBegin(v *View, cluster string, before Lineage, at types.Offset, t Timeline) {
 	for where, s := range m.shown {
-		if where.tp == v.Partition && s.by[cluster] && s.Last >= at && where.at < t.FirstOffset && before.keeps(where.timeline, where.at) {
+		if where.tp == v.Partition && s.showed(cluster) && s.Last >= at && where.at < t.FirstOffset && before.keeps(where.timeline, where.at) {
 			m.report(LostBehindFork, v.Partition, where.at, "%s showed offsets %d to %d of timeline %s before its promotion at %d; the timeline %s that it began has its own from %d on",
 				cluster, s.Base, s.Last, where.timeline, t.FirstOffset, t.ID, at)
 		}

@@ -37,7 +37,7 @@ func TestTimelinesThatBeginLower(t *testing.T) {
 		bend(s, fork, group)
 		m := NewMirrored(map[string]int{"A": 2, "B": 2})
 		for _, w := range s.writes {
-			m.Acked(m.Writing(w), w.Offset, w.At)
+			m.Acked(m.Writing(w), w.Offset, w.At, w.AckedAt)
 		}
 		m.Committing(GroupCommit{Cluster: "A", Group: "g", Partition: p0, Lineage: rootOnly, Offset: 5})
 		var found []Finding

@@ -55,7 +55,7 @@ func mirroredTransactions() *txnStory {
 
 func (s *txnStory) judge() []Finding {
 	m := NewMirrored(map[string]int{"A": 1})
-	acked := func(i int, at types.Offset) { m.Acked(i, at, 1) }
+	acked := func(i int, at types.Offset) { m.Acked(i, at, 1, 0) }
 	for n, name := range []string{"T1", "T2", "T3"} {
 		txn := m.Beginning(name, "K")
 		for j, tp := range []types.TopicPartition{p0, p1}[:2-n/2] { // T3 is on one partition

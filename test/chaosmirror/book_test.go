@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/compare"
@@ -70,7 +71,7 @@ func (b *book) acked(cluster string, write int, offset int64) {
 	defer b.mu.Unlock()
 	b.clock++
 	b.count(cluster, "acknowledged")
-	b.judge.Acked(write, types.Offset(offset), b.clock)
+	b.judge.Acked(write, types.Offset(offset), b.clock, types.Millis(time.Now().UnixMilli()))
 }
 
 func (b *book) failed(cluster string, err error) {
@@ -114,6 +115,7 @@ func (b *book) view(ctx context.Context, c *cluster, tp types.TopicPartition, fr
 	if err != nil {
 		return v, err
 	}
+	v.At = types.Millis(time.Now().UnixMilli())
 	if !slices.Equal(after, v.Lineage) {
 		return v, fmt.Errorf("%s: the timelines of %s changed while it was read", c.name, tp)
 	}

@@ -215,7 +215,7 @@ func (w *world) readVault(c *cluster, b *nodes.Node) {
 		if partitionsOf[e.Topic] == 0 {
 			continue
 		}
-		k := history.Kept{Cluster: c.name, Node: fmt.Sprintf("node %d", b.ID), Partition: types.TopicPartition{Topic: e.Topic, Partition: e.Partition}, Entry: e.ID, From: e.From, To: e.To,
+		k := history.Kept{Cluster: c.name, Node: fmt.Sprintf("node %d", b.ID), Partition: types.TopicPartition{Topic: e.Topic, Partition: e.Partition}, Entry: e.ID, At: e.At, From: e.From, To: e.To,
 			Before: w.lineageOf(e.TimelinesBefore), After: w.lineageOf(e.TimelinesAfter)}
 		if err := v.Batches(e.ID, func(_ *batch.Header, raw []byte) error {
 			one, err := history.NewBatch(raw, &scratch, idOf)
