@@ -185,6 +185,7 @@ func (w *mirrors) push() {
 	}
 	for _, c := range w.sites {
 		c.electStuck()
+		w.pushDrills(c)
 		w.tidyUp(c)
 	}
 	w.k.after(2*time.Second, "clients go on", w.push)
@@ -277,6 +278,9 @@ func (w *mirrors) unsettled(c *cluster) string {
 		if e.Record.Want == meta.WantPaused {
 			return "mirror " + e.ID + " is paused"
 		}
+	}
+	if why := w.drillsUnsettled(c, image); why != "" {
+		return why
 	}
 	topic := c.topicID()
 	if topic.IsZero() {

@@ -39,6 +39,8 @@ type arbiter struct {
 	committed map[string]time.Duration
 	writes    int
 	cuts      int
+	// drillWrites is when a record of a drill's partition was last acknowledged.
+	drillWrites map[meta.PartitionID]time.Duration
 }
 
 // writerKey: one broker incarnation appends clients' records there (OneWriter).
@@ -102,6 +104,7 @@ type siteJudge struct {
 	records  map[meta.PartitionID]*meta.PartitionRecord
 	clean    map[types.BrokerEpoch]types.BrokerEpoch
 	logs     map[*held]*siteLog
+	forks    map[*held]*forkLog  // of drills
 	before   map[string]*siteLog // what a machine's last process held, by machine and partition
 	promised map[meta.PartitionID]map[*grain]bool
 	kept     map[string]map[string]bool // what a machine's vault was seen to hold
@@ -151,6 +154,7 @@ func logKey(m *machine, id meta.PartitionID) string { return fmt.Sprintf("%s %v"
 // lost implements eye.
 func (s *siteJudge) lost(m *machine, power bool) {
 	for _, h := range m.parts {
+		delete(s.forks, h)
 		if l := s.logs[h]; l != nil {
 			l.lostPower = l.lostPower || power
 			s.before[logKey(m, h.id)] = l
@@ -179,6 +183,7 @@ func isOurs(h *held) bool { return h.part.Name().Topic == clusterTopic }
 // look implements eye.
 func (s *siteJudge) look(m *machine, h *held) {
 	if !isOurs(h) {
+		s.lookFork(m, h)
 		return
 	}
 	v, open := h.part.View()
@@ -191,6 +196,7 @@ func (s *siteJudge) look(m *machine, h *held) {
 			return
 		}
 		s.epochs(m, h, l, v)
+		s.besideForks(m)
 	}
 	s.owned(m, h, l)
 	e, err := h.part.LeaderEpoch()
@@ -230,7 +236,7 @@ func (s *siteJudge) promise(id meta.PartitionID, g *grain) {
 // acked implements eye.
 func (s *siteJudge) acked(m *machine, id meta.PartitionID, base types.Offset, raw []byte) {
 	h := m.held(id)
-	if h == nil {
+	if h == nil || !isOurs(h) {
 		return
 	}
 	l := s.logOf(m, h)

@@ -57,6 +57,16 @@ var mirrorsProfiles = map[string]func(*MirrorsOptions){
 			o.Rates[kind] = max(o.Rates[kind], rate)
 		}
 	},
+	// mirrors-drills has drills of mirrors made, written to and deleted, beside everything else.
+	"mirrors-drills": func(o *MirrorsOptions) {
+		o.Compacted = false
+		for kind, rate := range map[string]float64{"mirror": 6, "drill": 10, "drill-delete": 6, "drill-write": 30, "crash-in-write": 3, "write": 60, "kafka-write": 60} {
+			o.Rates[kind] = max(o.Rates[kind], rate)
+		}
+		for _, kind := range []string{"failover", "delete-mirror", "pause"} {
+			o.Rates[kind] = min(o.Rates[kind], 0.5)
+		}
+	},
 	// mirrors-kip1279 are two clusters that know each other by KIP-1279 alone.
 	"mirrors-kip1279": func(o *MirrorsOptions) {
 		o.KIP1279, o.Sites, o.Kafka = true, 2, false

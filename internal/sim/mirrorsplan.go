@@ -78,6 +78,9 @@ func init() {
 		{"crash-leader", 1, (*mirrors).crashLeader},
 		{"kafka-rewrite", 0, kafka((*world).sourceRewrites)}, // of mutations that look for it
 		{"oversleep", 0, (*mirrors).oversleep},               // of profiles that name it
+		{"drill", 0, (*mirrors).drill},
+		{"drill-delete", 0, (*mirrors).deleteDrill},
+		{"drill-write", 0, (*mirrors).writeDrill},
 	}
 }
 
