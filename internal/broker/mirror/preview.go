@@ -204,9 +204,8 @@ type startable struct {
 
 // look looks at the source for the partitions led here that a start would take.
 func (m *Mirrors) look(ctx context.Context, p part) (*startable, error) {
-	image := m.o.Node.Image()
-	e, ok := image.Mirror(p.Mirror)
-	if !ok {
+	image, e := m.awaitMirror(ctx, p.Mirror)
+	if e == nil {
 		return nil, fmt.Errorf("%w: %s", ErrUnknownMirror, p.Mirror)
 	}
 	f, err := newFilter(e.Record)
@@ -234,6 +233,23 @@ func (m *Mirrors) look(ctx context.Context, p part) (*startable, error) {
 		return there[t.Record.Name] && p.names(t.Record.Name) && !t.Record.Internal && !isRunningMirror(image, e.Record, p.Mirror)
 	})
 	return &startable{record: e.Record, settings: s, list: list, seen: lookAll(ctx, client, m.asksMirrored(s), md, list), done: done}, nil
+}
+
+// awaitMirror gives a mirror and the image that has it, nil if there is none. The node that asks
+// for a part of a verb knows the mirror; this one's image may be a moment behind.
+func (m *Mirrors) awaitMirror(ctx context.Context, name string) (*meta.Image, *meta.Mirror) {
+	ctx, cancel := clock.WithTimeout(ctx, runPatience)
+	defer cancel()
+	for {
+		image := m.o.Node.Image()
+		e, ok := image.Mirror(name)
+		switch {
+		case ok:
+			return image, e
+		case !pause(ctx, 10*time.Millisecond):
+			return image, nil
+		}
+	}
 }
 
 // isRunningMirror reports whether a partition follows this mirror in its present start already.
