@@ -149,7 +149,7 @@ func TestConsistentFailover(t *testing.T) {
 	harness.Eventually(t, "group offsets mirrored", func() bool { return committed(t, adm, "readers", "tx", 0) == 7 })
 
 	p := awaitPlannedCuts(t, standby, 5, 5, 5)
-	if p.Records != 3 || p.Partitions[0].Records != 2 || p.Partitions[1].Records != 1 || p.Partitions[2].Records != 0 || p.Plan == "" ||
+	if p.Records != 3 || p.Markers != 2 || p.Partitions[0].Markers != 1 || p.Partitions[0].Records != 2 || p.Partitions[1].Records != 1 || p.Partitions[2].Records != 0 || p.Plan == "" ||
 		len(p.Partitions[0].Cuts) != 1 || len(p.Partitions[0].Groups) != 1 || p.Partitions[0].MinTimestamp <= 0 {
 		t.Errorf("preview: %+v", p)
 	}
