@@ -146,6 +146,9 @@ func openDir(fsys vfs.FS, path string, cfg *config.Broker, fresh ids.Source, l *
 			d.forks.put(id, waitingFork{})
 		}
 	}
+	if err := d.missesIdentity(cfg); err != nil {
+		return nil, err
+	}
 	if err := d.readState(l); err != nil {
 		return nil, fmt.Errorf("log dir %s: %w", path, err)
 	}
@@ -192,6 +195,16 @@ func (d *logDir) readIdentity(cfg *config.Broker) error {
 		d.id = d.fresh.Fresh()
 	}
 	return nil
+}
+
+// missesIdentity refuses a dir that a node has used and that doesn't say whose it
+// is any more: a fresh identity in it would make it another cluster's and another
+// node's folder for good.
+func (d *logDir) missesIdentity(cfg *config.Broker) error {
+	if d.found[log.MetaPropertiesFile] || !d.found[seenRevisionFile] {
+		return nil
+	}
+	return fmt.Errorf("log dir %s: meta.properties is missing in a folder that isn't new: put it back from a copy, or write it anew in four lines (version=1, cluster.id=, node.id=%d, directory.id=); a start with a wrong cluster or directory id names the right one", d.path, cfg.NodeID)
 }
 
 // settleClusterID finds the one cluster id of all dirs. At the first start it

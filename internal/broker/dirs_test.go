@@ -8,6 +8,7 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/types"
+	"tidemark/internal/log"
 	"tidemark/internal/vfs"
 	"tidemark/internal/vfs/faultfs"
 	"tidemark/internal/wire"
@@ -164,6 +165,39 @@ func TestADamagedMetaPropertiesIsNamed(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "meta.properties") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestALostMetaPropertiesIsWrittenAnew: each start with a wrong line names the right one.
+func TestALostMetaPropertiesIsWrittenAnew(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	mustAppend(t, mustPartition(t, b, "a", 0), "x")
+	cluster, dir := b.clusterID, b.directoryID()
+	closeNode(t, b)
+	f := func(clusterID, directoryID, want string) {
+		t.Helper()
+		text := log.FormatMetaProperties(log.MetaProperties{ClusterID: clusterID, NodeID: 1, DirectoryID: directoryID})
+		if err := vfs.WriteAtomic(w.fs, "/data/meta.properties", text); err != nil {
+			t.Fatal(err)
+		}
+		b, err := w.try()
+		if err == nil {
+			_ = b.Close(context.Background())
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	other := types.TopicID{9}.String()
+	f(other, other, "the metadata store holds cluster "+cluster)
+	f(cluster, other, "it belongs to data folder "+dir)
+	if err := vfs.WriteAtomic(w.fs, "/data/meta.properties", log.FormatMetaProperties(log.MetaProperties{ClusterID: cluster, NodeID: 1, DirectoryID: dir})); err != nil {
+		t.Fatal(err)
+	}
+	if end := logEnd(t, mustPartition(t, w.open(), "a", 0)); end != 1 {
+		t.Errorf("log end %d", end)
 	}
 }
 

@@ -9,9 +9,6 @@ import (
 	"tidemark/internal/vfs"
 )
 
-// partitionMetadata is the file that says whose a partition's folder is.
-const partitionMetadata = "partition.metadata"
-
 // tellGone says that a partition begins empty whose records were here: the
 // checkpoint file has a high watermark of it, and its folder is gone. A folder that is lost while a node is stopped was passed over in silence.
 func (p *Partition) tellGone(rec *meta.PartitionRecord) {
@@ -36,6 +33,6 @@ func (p *Partition) wrongID(rec *meta.PartitionRecord) error {
 	if err != nil || len(c.List) == 0 || c.List[0] != rec.Timelines[0] {
 		return nil
 	}
-	return &log.CorruptError{File: filepath.Join(folder, partitionMetadata), Pos: -1,
+	return &log.CorruptError{File: filepath.Join(folder, log.PartitionMetadataFile), Pos: -1,
 		Reason: "it names another topic, and the timelines in the folder are this one's: write topic_id: " + p.id.String() + " into it again"}
 }

@@ -43,6 +43,12 @@ func TestWhatANodeThatCantStartSays(t *testing.T) {
 		}
 	}
 	f("corrupt meta.properties", func(w *world) *world { write(w, "what=ever\n"); return w }, "meta.properties", "write the file anew", "/data")
+	f("lost meta.properties", func(w *world) *world {
+		if err := w.fs.Remove("/data/meta.properties"); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}, "meta.properties is missing", "put it back from a copy", "node.id=1", "/data")
 	f("another node's folder", func(w *world) *world { return w.with("node.id=7") }, "it belongs to node 1", "start with --node-id 1")
 	f("another cluster's folder", func(w *world) *world {
 		other := w.with()
