@@ -7,6 +7,7 @@ import (
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
 	"tidemark/internal/vault"
 	"tidemark/internal/vfs"
@@ -50,6 +51,7 @@ func (s *siteJudge) stored() bool {
 			}
 		}
 	}
+	s.drillsStored(kvs)
 	for id := range s.records {
 		if !there[id] {
 			delete(s.records, id)
@@ -73,6 +75,12 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	}
 	if old != nil && slices.Equal(kv.Value, old.Encode()) {
 		return
+	}
+	if _, _, drilled := core.Forked(rec); drilled {
+		if old != nil {
+			s.epochRises(id, old, rec)
+		}
+		return // it is nobody's mirror, and promises nothing of the mirror's
 	}
 	s.a.w.k.note(s.c.prefix+"store", "partition %d: %s", id.Number, describe(rec))
 	if rec.Mirror != nil && rec.Mirror.PlanID != "" {

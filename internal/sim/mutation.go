@@ -62,6 +62,7 @@ func Mutations() []*Mutation {
 	}
 	list = append(list, clusterMutations()...)
 	list = append(list, mirrorsMutations()...)
+	list = append(list, drillMutations()...)
 	slices.SortFunc(list, func(a, b *Mutation) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }

@@ -20,6 +20,12 @@ func KnownProbesOf(names ...string) []string {
 		}
 	}
 	for _, p := range names {
+		switch p {
+		case "cluster-txn":
+			out = append(out, knownTxnProbes...)
+		case "mirrors-drills":
+			out = append(out, knownDrillProbes...)
+		}
 		if _, isCluster := clusterProfiles[p]; isCluster {
 			add(knownClusterProbes, false)
 		} else if _, isMirror := profiles[p]; isMirror {
@@ -56,6 +62,22 @@ var knownClusterProbes = []string{
 	"operator: topic made again", "operator: unclean election after the faults", "producer: begins anew", "producer: timed out",
 	"producer: NOT_ENOUGH_REPLICAS", "producer: KAFKA_STORAGE_ERROR",
 	"store: late transaction applied", "store: outcome unknown", "store: watch compacted", "store: watch lags",
+}
+
+// knownTxnProbes are those of clients' transactions.
+var knownTxnProbes = []string{
+	"broker says: a transaction's marker is older than its producer's batches", "broker says: transaction coordinator loaded its ids",
+	"broker says: transaction was open for too long and is aborted",
+	"end: a transaction is aborted", "end: a transaction is committed", "end: a transaction is open",
+	"transaction: a batch of unknown fate", "transaction: coordinator loads", "transaction: request timed out",
+	"transaction: the stable offset stands below the mark", "transaction: waits for the one before",
+	"transaction: to be aborted: INVALID_TXN_STATE", "transaction: to be aborted: TRANSACTION_ABORTABLE",
+}
+
+// knownDrillProbes are those of drills.
+var knownDrillProbes = []string{
+	"action: drill", "action: drill-delete", "action: drill-write", "broker says: fork of a drill that came to nothing is removed",
+	"drill: a fork is there", "verb: drill done", "verb: drill-delete done",
 }
 
 // KnownProbes are the rare branches that a long search must reach. One that it

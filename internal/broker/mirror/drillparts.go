@@ -253,6 +253,9 @@ func (m *Mirrors) pointOne(ctx context.Context, part Partition, a drillAsk) (dri
 				Leader: m.o.Node.NodeID(), LeaderEpoch: rec.LeaderEpoch, Start: v.LogStart, To: v.HighWatermark, LastEpoch: types.NoLeaderEpoch,
 				InSync: rec.ISRIDs(), Need: rec.MinISRNow(),
 			}
+			if m.o.Rules.ForksToLogEnd {
+				answer.To = v.LogEnd
+			}
 			if answer.To > v.LogStart {
 				answer.LastEpoch, _ = v.History.EpochForOffset(answer.To - 1)
 			}

@@ -42,6 +42,7 @@ type Rules struct {
 	NoStartFence        bool // R25: a start doesn't close the partition before its second look
 	MadeUnasked         bool // R23, I-260: what is made for a mirror doesn't ask whether it runs
 	SwitchesNothing     bool // I-262: a switchover goes on without partitions
+	ForksToLogEnd       bool // R14: a drill's fork ends at the log end, and not at the high watermark
 }
 
 // Outside is what a step leaves to be done outside the shard.
