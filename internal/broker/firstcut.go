@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/log"
@@ -48,7 +49,7 @@ func (p *Partition) firstCut() error {
 			return p.cutEverything(owed)
 		}
 		// Nobody else is known to have what would go.
-		return fmt.Errorf("TIMELINE_UNKNOWN: %s: the log holds records whose history the metadata doesn't name, and no other replica has them", owed.Why)
+		return p.unknownHistory(owed.Why)
 	}
 	checkpoint := timeline.Checkpoint{List: p.record.Timelines, LeaderEpoch: p.record.LeaderEpoch}.Format()
 	if owed.Kind == timeline.CutAt {
@@ -80,6 +81,17 @@ func (p *Partition) firstCut() error {
 		return p.storageFault(err)
 	}
 	return nil
+}
+
+// unknownHistory says why this replica can serve nothing, and what can be done.
+func (p *Partition) unknownHistory(why string) error {
+	_, found := p.log.TimelineCheckpoint()
+	if _, readable := p.applied(); found && !readable {
+		why = "its timeline checkpoint can't be read"
+	}
+	folder := filepath.Join(p.dir.path, p.tp.String())
+	return fmt.Errorf("TIMELINE_UNKNOWN: %s: the log holds records whose history the metadata doesn't name, and no other replica has them; put %s back from a copy, or stop the node and move %s away: the partition then begins empty, and tidemark log dump prints the folder's records",
+		why, filepath.Join(folder, log.TimelineFile), folder)
 }
 
 // firstCutCause names the cut of a consistent failover apart: there the promotion's

@@ -101,3 +101,36 @@ func TestADamagedTopicIDKeepsTheFolder(t *testing.T) {
 		t.Errorf("log end %d with the right file again", end)
 	}
 }
+
+// TestADamagedTimelineCheckpointIsNamed: the only replica of a partition serves
+// nothing without it (R19); the way out was told nowhere.
+func TestADamagedTimelineCheckpointIsNamed(t *testing.T) {
+	w := newWorld(t)
+	h := &heard{}
+	w.logger = slog.New(slog.NewTextHandler(h, nil))
+	b := w.open()
+	createTopic(t, b, "a", 1)
+	mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
+	closeNode(t, b)
+	const name = "/data/a-0/timeline-checkpoint"
+	good, err := vfs.ReadFile(w.fs, name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := vfs.WriteAtomic(w.fs, name, []byte("garbage")); err != nil {
+		t.Fatal(err)
+	}
+	b = w.open()
+	if _, err := mustPartition(t, b, "a", 0).LeaderEpoch(); err == nil {
+		t.Error("a partition is served whose history nobody knows")
+	}
+	eventually(t, "the file and the way out are told", func() bool {
+		return h.says("timeline checkpoint can't be read") && h.says("put "+name+" back") && h.says("move /data/a-0 away")
+	})
+	closeNode(t, b)
+	if err := vfs.WriteAtomic(w.fs, name, good); err != nil {
+		t.Fatal(err)
+	}
+	p := mustPartition(t, w.open(), "a", 0)
+	eventually(t, "the partition is served again", func() bool { _, err := p.LeaderEpoch(); return err == nil })
+}
