@@ -358,7 +358,11 @@ func (h *storyHandler) Enabled(_ context.Context, l slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (h *storyHandler) Handle(_ context.Context, r slog.Record) error {
-	h.m.k.probe("broker says: " + r.Message)
+	what := r.Message
+	if strings.HasPrefix(what, "drill ") {
+		what = "drill made" // with names and figures
+	}
+	h.m.k.probe("broker says: " + what)
 	if h.m.k.story == nil {
 		return nil
 	}
