@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -91,10 +92,19 @@ func (s *Server) clusterJoin(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) memberRemove(w http.ResponseWriter, r *http.Request) error {
+	if id := r.PathValue("id"); !isHex(id) {
+		return fmt.Errorf("%w: member %q: want the hexadecimal id that tidemark cluster status shows", errInput, id)
+	}
 	if err := s.node.Membership().RemoveMember(r.Context(), r.PathValue("id")); err != nil {
 		return err
 	}
 	return answer(w, struct{}{})
+}
+
+// isHex reports whether a text can be a member's id.
+func isHex(id string) bool {
+	_, err := strconv.ParseUint(id, 16, 64)
+	return err == nil
 }
 
 // Decommissioned says how far a broker has been emptied.

@@ -303,6 +303,7 @@ func TestStatusCodes(t *testing.T) {
 	f(400, "bad request", "POST", "/api/v1/cluster/join", `{`)
 	f(500, "last member", "DELETE", "/api/v1/cluster/members/a1", "")
 	f(200, "", "DELETE", "/api/v1/cluster/members/a2", "")
+	f(400, "want the hexadecimal id", "DELETE", "/api/v1/cluster/members/node-1", "")
 	f(200, `{"left":5}`, "POST", "/api/v1/cluster/nodes/5/decommission", "")
 	f(400, "want a node id", "POST", "/api/v1/cluster/nodes/x/decommission", "")
 	f(200, `"member":"true"`, "POST", "/api/v1/cluster/nodes/5/replace?dryRun=true", "")
