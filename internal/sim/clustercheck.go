@@ -63,6 +63,7 @@ type ledger struct {
 	before    []meta.ISRMember
 	compacted bool // cleanup.policy of its topic
 	starts    logStarts
+	again     again
 }
 
 // place is where a batch stands; one leader writes there once.
@@ -88,6 +89,10 @@ type writtenBatch struct {
 	promised time.Duration
 	how      string
 	in       types.LeaderEpoch
+	// twin is another one that was written there in that epoch, before the store was put
+	// back for the times-th time.
+	twin  *writtenBatch
+	times int
 }
 
 // shadowLog is what one process's log holds, as last read.
@@ -123,7 +128,7 @@ func (j *judge) ledger(id meta.PartitionID) *ledger {
 	if l == nil {
 		l = &ledger{
 			id: id, written: map[place]*writtenBatch{}, servers: map[types.LeaderEpoch]server{}, writers: map[types.LeaderEpoch]server{},
-			committed: map[types.Offset]*writtenBatch{}, unclean: -1, uncleanIn: -1, compacted: j.c.o.Compacted || id.Topic == j.c.offsetsTopic || j.c.txns != nil && id.Topic == j.c.txns.topic,
+			committed: map[types.Offset]*writtenBatch{}, unclean: -1, uncleanIn: -1, again: again{from: -1, served: map[types.LeaderEpoch]server{}}, compacted: j.c.o.Compacted || id.Topic == j.c.offsetsTopic || j.c.txns != nil && id.Topic == j.c.txns.topic,
 		}
 		j.ledgers[id] = l
 	}
@@ -278,10 +283,13 @@ func (j *judge) copied(m *machine, h *held, l *ledger, b shadowBatch) {
 	s := h.shadowLog
 	sum := sumOf(b.raw)
 	at := place{b.base, b.epoch}
-	w := l.written[at]
+	w := l.batchOf(&b)
+	if w != nil && w.sum != sum && l.mayBeTwin(h, w) {
+		w = nil
+	}
 	path := s.pathOf(&b, sum, w)
 	if w == nil {
-		w = &writtenBatch{shadowBatch: b, sum: sum, path: path, promised: -1}
+		w = &writtenBatch{shadowBatch: b, sum: sum, path: path, promised: -1, twin: l.written[at], times: l.again.times}
 		l.written[at] = w
 		l.order = append(l.order, w)
 		j.wrote(m, h, l, w)
@@ -348,6 +356,7 @@ func (j *judge) once(by map[types.LeaderEpoch]server, e types.LeaderEpoch, m *ma
 // everything that was promised (AckedIsKept).
 func (j *judge) serves(m *machine, h *held, e types.LeaderEpoch) {
 	l := j.ledger(h.id)
+	j.leadsOn(m, h, l, e)
 	j.once(l.servers, e, m, "both serve in epoch %d", "OneLeader")
 	j.staysDeleted(m, h, l)
 	j.holdsPromised(m, h, l, fmt.Sprintf("leads in epoch %d", e), e)
@@ -412,7 +421,7 @@ func (j *judge) exposed(m *machine, h *held, v log.View) {
 	if !m.node.LeaseIsOver() {
 		for i := s.index(0); i < len(s.batches); i++ {
 			if b := &s.batches[i]; b.next <= v.HighWatermark {
-				j.promise(l, l.written[place{b.base, b.epoch}], "readable", s.serving)
+				j.promise(l, l.batchOf(b), "readable", s.serving)
 			}
 		}
 	}
@@ -432,7 +441,7 @@ func (j *judge) promise(l *ledger, w *writtenBatch, how string, in types.LeaderE
 		return
 	}
 	w.promised, w.how, w.in = j.c.k.now, how, in
-	if old := l.committed[w.base]; old != nil && old.epoch != w.epoch {
+	if old := l.committed[w.base]; old != nil && old != w {
 		j.fail("AckedIsKept", "partition %d: %s (%s at %v) and %s were both promised", l.id.Number, old.shadowBatch, old.how, old.promised, w.shadowBatch)
 		return
 	}
@@ -460,7 +469,7 @@ func (j *judge) acked(m *machine, id meta.PartitionID, base types.Offset, raw []
 		return
 	}
 	b := &h.batches[i]
-	j.promise(l, l.written[place{b.base, b.epoch}], "acknowledged", h.serving)
+	j.promise(l, l.batchOf(b), "acknowledged", h.serving)
 	j.leased(m, "acknowledges a write")
 }
 

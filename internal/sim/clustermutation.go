@@ -116,6 +116,7 @@ func clusterMutations() []*Mutation {
 			}}},
 	}
 	list = append(list, serviceMutations()...)
+	list = append(list, returnMutations()...)
 	list = append(list, txnMutations()...)
 	for _, m := range list {
 		m.Profile = "cluster"

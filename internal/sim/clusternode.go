@@ -45,6 +45,8 @@ type machine struct {
 	lateKept int
 	// followedTo is how far the folder had followed the metadata before the start.
 	followedTo meta.Revision
+	// knew are the last leader epochs that its folders knew before the start.
+	knew map[string]types.LeaderEpoch
 	// bootedOn is the revision of the metadata that the process read before it registered:
 	// what others write beside its start may lift it up to what its folder has followed.
 	bootedOn meta.Revision
@@ -98,6 +100,7 @@ func (m *machine) boot() {
 	m.life++
 	m.bootedAt, m.lateKept = m.k.now, 0
 	m.noteFollowed()
+	m.noteHistories()
 	m.closing, m.waiting, m.image, m.parts, m.leaving = false, false, nil, nil, nil
 	p := newProcess(m.k, m.name, m.rate)
 	m.p, m.disk = p, newDisk(m.mem)

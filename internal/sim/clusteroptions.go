@@ -91,6 +91,8 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 		o.Rates = map[string]float64{"write": 60, "txn-die": 6, "txn-second": 3, "txn-pause": 4, "txn-late": 20, "crash-txns": 3, "crash": 1, "crash-leader": 2, "crash-in-write": 1,
 			"cut-link": 4, "cut-store": 1, "elect-preferred": 8, "reassign": 1, "restart-cleanly": 1, "expire-lease": 1, "clock-jump": 1}
 	},
+	// cluster-returns puts it back while nodes are down that know nothing newer (ADR 29).
+	"cluster-returns": returnsOften,
 	// cluster-cuts separates brokers from each other and from the store.
 	"cluster-cuts": func(o *ClusterOptions) {
 		o.Rates = map[string]float64{"write": 120, "read": 60, "cut-link": 12, "cut-store": 6, "crash": 2}

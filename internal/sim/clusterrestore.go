@@ -23,6 +23,8 @@ type metadataBackup struct {
 	snapshot mem.Backup
 	topic    types.TopicID
 	replicas map[meta.PartitionID][]types.BrokerID
+	epochs   map[meta.PartitionID]types.LeaderEpoch
+	at       time.Duration
 }
 
 // restores is what becomes of restores in a run.
@@ -45,7 +47,7 @@ func (c *cluster) takeBackup(dice) string {
 	if err != nil {
 		return ""
 	}
-	b := &metadataBackup{file: file, snapshot: c.store.Backup(), topic: c.topic, replicas: map[meta.PartitionID][]types.BrokerID{}}
+	b := &metadataBackup{file: file, snapshot: c.store.Backup(), topic: c.topic, replicas: map[meta.PartitionID][]types.BrokerID{}, epochs: c.check.epochsNow(), at: c.k.now}
 	for id, l := range c.check.ledgers {
 		if l.record != nil {
 			b.replicas[id] = l.record.Replicas
@@ -125,11 +127,13 @@ func (c *cluster) putBack(b *metadataBackup, d dice) {
 		_, err := backup.Restore(background, c.store, b.file, meta.SupportedFeatures(), c.restoreID(), epoch2026)
 		c.must("restore", err)
 		c.restores.wentBack = false // this one says so, whatever came before
+		c.check.oneHistory()
 		c.k.probe("operator: metadata restored from a file")
 		c.start()
 		return
 	}
 	c.store.Restore(b.snapshot)
+	c.check.backInSilence(b)
 	c.restores.wentBack, c.restores.to, c.restores.pastFrom = true, b.file.Revision, 0
 	for _, m := range c.machines {
 		m.joinedBack = false
@@ -154,6 +158,7 @@ func (c *cluster) recoverInPlace() {
 		_, err := backup.Recover(background, c.store, "cluster", c.restoreID(), epoch2026)
 		c.must("restore --in-place", err)
 		c.restores.wentBack = false
+		c.check.oneHistory()
 		c.k.probe("operator: metadata recovered in place")
 		c.start()
 	})
