@@ -369,7 +369,8 @@ func (c *mirrorDescribeCmd) Run(ctx context.Context, s Streams) error {
 	}
 	if c.Output == "table" || c.Output == "wide" {
 		fmt.Fprintln(s.Out, headline(d.Status))
-		fmt.Fprintf(s.Out, "source %s  topics %s  exclude %s  groups %s\n\n", strings.Join(d.Spec.Bootstrap, ","), orDash(d.Spec.Topics), orDash(d.Spec.Exclude), orDash(d.Spec.Groups))
+		fmt.Fprintf(s.Out, "source %s  topics %s  exclude %s  groups %s\n", strings.Join(d.Spec.Bootstrap, ","), orDash(d.Spec.Topics), orDash(d.Spec.Exclude), orDash(d.Spec.Groups))
+		fmt.Fprintf(s.Out, "%s\n\n", replicationText(d.Replication))
 		for _, show := range []table{syncTable(d), groupTable(d.Groups)} {
 			if err := show.write(s.Out, c.Output == "wide"); err != nil {
 				return err

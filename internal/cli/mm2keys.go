@@ -132,6 +132,9 @@ func (f *mm2File) flowKey(p *mm2Line, key string) (fate, why string) {
 	case "groups.exclude", "groups.blacklist":
 		return mm2Lost, "a mirror has no list of groups to leave out: narrow --groups instead"
 	case "replication.factor":
+		if p.value == "-1" {
+			return mm2Needless, "the target's default is one replica on each live broker, at most three"
+		}
 		return f.setting("mirror.replication.factor", p.value)
 	case "config.properties.exclude", "config.properties.blacklist":
 		return f.setting("mirror.config.exclude", strings.Join(append(list(p.value), config.Default().Mirror.ConfigExclude...), ","))

@@ -74,7 +74,7 @@ func TestAFailoverReachesEveryLeader(t *testing.T) {
 	for p := range int32(partitions) {
 		src.Produce(t, "t", p, "a")
 	}
-	c := harness.StartCluster(t, 3, append([]harness.Option{harness.WithSetting("mirror.replication.factor", "3")}, quick...)...)
+	c := harness.StartCluster(t, 3, quick...) // three brokers: three replicas, unasked
 	mirrorOf(t, c.Nodes[1], mirror.Spec{Bootstrap: []string{src.Addr}})
 	leaders := map[types.BrokerID]bool{}
 	for p := range int32(partitions) {
@@ -86,6 +86,9 @@ func TestAFailoverReachesEveryLeader(t *testing.T) {
 	}
 	if len(leaders) < 2 {
 		t.Fatalf("led by %v: nothing to see", leaders)
+	}
+	if d, err := c.Nodes[1].Mirrors().Describe(harness.Context(t), "m"); err != nil || d.Replication != (mirror.Replication{New: 3}) {
+		t.Errorf("described as %+v, %v", d.Replication, err)
 	}
 	src.Stop(t)
 	st, err := c.Nodes[1].Mirrors().Failover(harness.Context(t), "m", nil)

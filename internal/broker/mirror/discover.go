@@ -292,10 +292,11 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	}
 	set := configs.set
 	req := control.CreateTopicRequest{
-		Name: t.Name, ID: id, Partitions: int32(len(t.Partitions)), ReplicationFactor: int(r.settings.Load().ReplicationFactor),
+		Name: t.Name, ID: id, Partitions: int32(len(t.Partitions)),
 		Configs: set, MinISR: int(r.m.o.Config.Topic(set).MinInsyncReplicas), TimelineID: r.m.o.IDs.Fresh(),
 	}
 	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
+		req.ReplicationFactor = replicas(image, r.settings.Load())
 		return r.whileRunning(image, len(t.Partitions), func(states []meta.MirrorState) ([]meta.Plan, error) {
 			req.Mirrors = states
 			return control.CreateTopic(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
@@ -307,7 +308,7 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	if err != nil {
 		return fmt.Errorf("can't be created: %w", err)
 	}
-	r.m.log.Info("topic found at the source", "mirror", r.name, "topic", t.Name, "partitions", len(t.Partitions))
+	r.m.log.Info("topic found at the source", "mirror", r.name, "topic", t.Name, "partitions", len(t.Partitions), "replicas", req.ReplicationFactor)
 	return nil
 }
 

@@ -238,6 +238,7 @@ func (m *Mirrors) Describe(ctx context.Context, name string) (Description, error
 		return Description{}, fmt.Errorf("%w: %s", ErrUnknownMirror, name)
 	}
 	d := Description{Status: st, Spec: spec(e.Record), Syncs: []SyncHealth{}, Groups: []GroupSync{}, StartID: e.Record.StartID}
+	d.Replication = m.replication(e.Record)
 	if r := m.run(name); r != nil {
 		d.Syncs = r.health.list()
 		d.Groups = r.groups.list(ctx)

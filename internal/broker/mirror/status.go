@@ -96,6 +96,8 @@ type Description struct {
 	Syncs   []SyncHealth `json:"syncs"`
 	Groups  []GroupSync  `json:"groups"`
 	StartID string       `json:"startId"`
+	// Replication is of the mirror's topics.
+	Replication Replication `json:"replication"`
 }
 
 // SyncHealth is the health of one kind of sync: metadata, configs, groups, acls, scram, or the fetcher of one source broker.
