@@ -102,7 +102,7 @@ func (p *Partition) openLog(topic config.Topic, record *meta.PartitionRecord) (*
 		return nil, log.Recovery{}, err
 	}
 	l, rec, err := log.Open(p.logOptions(topic))
-	if err == nil && found && !p.env.rules.Mirrors.StartsOweNothing {
+	if err == nil && found {
 		p.trail.cut(l.View().LogEnd)
 	}
 	return l, rec, err

@@ -295,7 +295,7 @@ func (p *Partition) refusal() error {
 		return errOwesCut
 	case p.held:
 		return errHeld
-	case p.record.IsMirror() && p.trail.owed:
+	case p.record.IsMirror() && p.trail.owed && !p.env.rules.Mirrors.CutsUnawaited:
 		return errGroupsAhead
 	case !p.record.Writable && p.owesCut():
 		return errOwesCut

@@ -35,10 +35,8 @@ type MirrorRules struct {
 	NoCutBeforeLeading bool
 	// GroupsStay (DESIGN §6.3): a cut lowers no group's committed offset.
 	GroupsStay bool
-	// CutsUnproved (I-250): a coordinator that has not heard of its election has done its part for a cut.
-	CutsUnproved bool
-	// StartsOweNothing (DESIGN §6.3): a process knows of no cut that the one before it made.
-	StartsOweNothing bool
+	// CutsUnawaited (DESIGN §6.3): clients are answered before committed offsets have followed a cut.
+	CutsUnawaited bool
 	// Keeper, if not nil, takes the vault's place at the logs.
 	Keeper func(vault log.Keeper) log.Keeper
 }
@@ -62,24 +60,13 @@ func (b *Broker) virtualMirrors(groups *coordinator.Coordinator) *mirror.Mirrors
 		return nil
 	}
 	var of mirror.Groups = groups
-	switch r := b.env.rules.Mirrors; {
-	case r.GroupsStay:
+	if b.env.rules.Mirrors.GroupsStay {
 		of = unlowered{groups}
-	case r.CutsUnproved:
-		of = unproved{groups}
 	}
 	return mirror.New(mirror.Options{
 		Node: mirrorNode{b}, Groups: of, Config: b.cfg, Logger: b.logger, Metrics: b.metrics, Version: b.opts.Version, FS: b.fs, Vault: b.vault,
 		Context: v.context(context.Background()), Connect: v.Mirrors.Connect, Jitter: v.Mirrors.Jitter, IDs: b.fresh, Rules: b.env.rules.Mirrors.Mirror,
 	})
-}
-
-// unproved are groups of whoever is asked.
-type unproved struct{ mirror.Groups }
-
-// ClampAt implements mirror.Groups.
-func (u unproved) ClampAt(ctx context.Context, cuts []coordinator.Cut, _ []coordinator.Office) ([]coordinator.Lowered, error) {
-	return u.ClampAll(ctx, cuts)
 }
 
 // unlowered are groups whose offsets no cut takes back.

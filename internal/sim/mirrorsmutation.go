@@ -143,11 +143,19 @@ func mirrorsMutations() []*Mutation {
 				o.Compacted = true
 				o.Rates["kafka-compact"], o.Rates["kafka-elect"] = 20, 12
 			}}),
+		startingAt(20, of("keeps-compacted", "ADR 27: a cut below what the own compaction has reached goes no further down", []string{"Convergence", "LogMatching"},
+			&mirrorsMutation{rules: coreRules(core.Rules{KeepsCompacted: true}), adjust: func(o *MirrorsOptions) {
+				forks(o)
+				o.Compacted, o.SegmentBytes = true, 600
+				o.Rates["failover"], o.Rates["failback"] = 12, 20
+			}})),
 		of("kip1279-no-entry", "R16: what a KIP-1279 source says it mirrored makes no entry of the list", harm,
 			&mirrorsMutation{rules: coreRules(core.Rules{NoTakenOver: true}), adjust: func(o *MirrorsOptions) {
 				forks(o)
 				o.KIP1279 = true
 			}}),
+		startingAt(1796036867546223745, of("cuts-unawaited", "DESIGN §6.3: clients are answered before committed offsets have followed a cut", []string{"GroupNotAhead"},
+			&mirrorsMutation{rules: broker.MirrorRules{CutsUnawaited: true}})),
 		of("groups-stay", "DESIGN §6.3: a cut lowers no group's offset", []string{"GroupNotAhead"},
 			&mirrorsMutation{rules: broker.MirrorRules{GroupsStay: true}, adjust: func(o *MirrorsOptions) {
 				forks(o)

@@ -19,7 +19,14 @@ type pen struct {
 	w    *mirrors
 	home int
 	at   int // the site that it writes to
+	// unled counts answers in a row that nobody leads there.
+	unled int
 }
+
+// unledMost is how often a producer is told that nobody leads before it goes elsewhere,
+// once the faults are over: a mirror that has failed before it took over any history
+// answers nobody, and may stay so.
+const unledMost = 50
 
 func newPen(w *mirrors, number, partition int) *pen {
 	home := number % w.o.Sites
@@ -84,6 +91,7 @@ func (l *pen) send() {
 func (l *pen) answered(err error) {
 	l.sent++
 	if err == nil {
+		l.unled = 0
 		l.acknowledged()
 		l.w.check.writes++
 		l.next()
@@ -96,6 +104,9 @@ func (l *pen) answered(err error) {
 		l.anew()
 	case wire.ErrNotLeaderOrFollower:
 		l.believes = 0
+		if l.unled++; l.w.healed && l.unled%unledMost == 0 {
+			l.at = (l.at + 1) % l.w.o.Sites
+		}
 	case wire.ErrRequestTimedOut:
 		l.k.probe("producer: timed out")
 		l.believes = 0

@@ -95,6 +95,7 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	s.epochRises(id, old, rec)
 	s.elected(id, old, rec)
 	s.promotedOnce(id, old, rec)
+	s.cutConsistently(id, old, rec)
 	if !old.Timelines.Equal(rec.Timelines) {
 		s.adoptedAt[id] = s.a.w.k.now
 		if !rec.Writable {
@@ -386,8 +387,12 @@ func (a *arbiter) finalLog(s *siteJudge, m *machine, h *held) {
 	if rec == nil || rec.Writable || rec.Mirror == nil || rec.Mirror.State != meta.MirrorMirroring {
 		return
 	}
-	if f, ok := a.w.farOf(rec.Mirror.SourceClusterID).(tideFar); ok {
+	far := a.w.farOf(rec.Mirror.SourceClusterID)
+	if f, ok := far.(tideFar); ok {
 		a.equal(m, h, l, f.c)
+	}
+	if a.w.o.Compacted {
+		a.keysKept(m, h, l, got, far)
 	}
 	a.w.k.probe("end: mirror equals its source")
 }
