@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ func clusterMutations() []*Mutation {
 	list = append(list, returnMutations()...)
 	list = append(list, txnMutations()...)
 	for _, m := range list {
-		m.Profile = "cluster"
+		m.Profile = cmp.Or(m.Profile, "cluster")
 	}
 	return list
 }

@@ -22,14 +22,14 @@ func returnsOften(o *ClusterOptions) {
 // deleted, compacted or never had.
 func returnMutations() []*Mutation {
 	return []*Mutation{
-		{Name: "trust-epochs", Rule: "R26: a follower's last batch isn't compared with its leader's (ADR 29)", Finds: []string{"LogMatching", "ISRHoldsHW", "AckedIsKept", "VaultComplete", "Convergence"},
+		{Name: "trust-epochs", Rule: "R26: a follower's last batch isn't compared with its leader's (ADR 29)", Finds: []string{"LogMatching", "ISRHoldsHW", "AckedIsKept", "VaultComplete", "Convergence"}, from: 10,
 			Cluster: &clusterMutation{rules: broker.VirtualRules{TrustEpochs: true}, adjust: returnsOften}},
-		{Name: "cut-keeps-compacted", Rule: "R13: a follower that is cut below its own compaction keeps the rest (ADR 27)", Finds: []string{"AckedIsKept", "LogStartLegal"},
+		{Name: "cut-keeps-compacted", Rule: "R13: a follower that is cut below its own compaction keeps the rest (ADR 27)", Finds: []string{"AckedIsKept", "LogStartLegal"}, from: 15,
 			Cluster: &clusterMutation{rules: broker.VirtualRules{Mirrors: broker.MirrorRules{Mirror: mirror.Rules{Core: core.Rules{KeepsCompacted: true}}}}, adjust: func(o *ClusterOptions) {
 				o.Compacted, o.Unclean, o.SegmentBytes, o.MinISR, o.LagMax, o.RestartMost = true, true, 900, 1, 2*time.Second, 4*time.Second
 				o.Rates = map[string]float64{"write": 400, "cut-link": 12, "crash-leader": 6, "crash": 4, "elect-unclean": 4}
 			}}},
-		{Name: "join-below-log-start", Rule: "R15: who joins may hold records that were deleted on all in-sync replicas (ADR 24)", Finds: []string{"DeletedIsGone"},
+		{Name: "join-below-log-start", Rule: "R15: who joins may hold records that were deleted on all in-sync replicas (ADR 24)", Profile: "cluster-deletes", Finds: []string{"DeletedIsGone", "ISRHoldsHW"}, from: 1796025808801276445,
 			Cluster: &clusterMutation{rules: broker.VirtualRules{Leader: replica.LeaderRules{JoinBelowLogStart: true}}, adjust: func(o *ClusterOptions) {
 				o.Compacted, o.Unclean, o.LagMax, o.MinISR, o.SlowMessage = false, false, 2*time.Second, 1, 0.3
 				o.VaultBytes, o.RetentionBytes = 2500, 0
