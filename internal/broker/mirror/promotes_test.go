@@ -86,7 +86,8 @@ func (untouchable) Log() *log.Log { return &log.Log{} }
 // appended lay beyond the promoted end, though clients had read it.
 func TestAnAbandonWaitsForAPromotion(t *testing.T) {
 	r := &run{name: "m", promoting: make(chan struct{}, 1), copiers: map[meta.PartitionID]*copier{}}
-	m := &Mirrors{o: Options{Node: newPaperNode(t, 1)}, runs: map[string]*run{"m": r}}
+	m := &Mirrors{o: Options{Node: newPaperNode(t, 1)}, ctx: t.Context(), runs: map[string]*run{"m": r}}
+	m.writer = newWriter(m)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := m.abandonHere(ctx, part{Mirror: "m"}); err == nil {
