@@ -26,6 +26,7 @@ type mirrors struct {
 	fars     []farCluster
 	pens     []*pen
 	check    *arbiter
+	authors  *authors // of transactions; nil: there are none
 
 	pids     types.ProducerID
 	healed   bool
@@ -61,6 +62,7 @@ func newMirrors(seed uint64, o *MirrorsOptions, m *Mutation, s *story) *mirrors 
 		w.sites[0].orderTopic()
 	}
 	w.check.watchGroups()
+	w.beginAuthors()
 	return w
 }
 
@@ -104,6 +106,10 @@ func (w *mirrors) bounds() (time.Duration, time.Duration, int) {
 func (w *mirrors) end() {
 	for _, c := range w.sites {
 		c.end()
+	}
+	if w.authors != nil {
+		w.authors.p.current = nil
+		w.authors.p.kill()
 	}
 }
 

@@ -361,8 +361,20 @@ func (s *siteJudge) wrote(m *machine, h *held, b *shadowBatch, prev *grain) *gra
 	return g
 }
 
-// unseen finds a write that a crash hid when it was made.
+// unseen finds a write that a crash hid when it was made: a client's, or a marker by
+// which a leader that began to serve ended what its promotion had left open (R23).
 func (s *siteJudge) unseen(m *machine, h *held, g *grain) bool {
+	if hd, err := batch.ParseHeader(g.raw); err == nil && hd.IsControl() && s.a.w.authors != nil {
+		if rec := s.records[h.id]; rec != nil && len(rec.Promotions) > 0 {
+			for _, e := range rec.Timelines {
+				if e.FirstEpoch <= g.epoch {
+					g.timeline = e.ID
+				}
+			}
+			s.a.w.k.probe("marker found after a crash")
+			return true
+		}
+	}
 	for _, at := range s.a.attempts[bodySum(g.raw)] {
 		if at.m == m && at.part == h.id {
 			for _, e := range at.lists {

@@ -18,6 +18,11 @@ func drillMutations() []*Mutation {
 		return &Mutation{Name: "mirrors-drill-" + name, Rule: rule, Finds: finds, Profile: "mirrors", Mirrors: m}
 	}
 	return []*Mutation{
+		{Name: "mirrors-plain-failovers", Rule: "ADR 11: a failover at a consistent cut is one at the log ends", Finds: []string{"TxnWhole"}, Profile: "mirrors",
+			Mirrors: &mirrorsMutation{adjust: func(o *MirrorsOptions) {
+				mirrorsProfiles["mirrors-txn"](o)
+				o.PlainFailovers = true
+			}}},
 		of("cut-in-place", "I-310: a cut shortens a file that a fork holds too", []string{"DrillApart", "DrillPrefix", "LogReadable", "PANIC"},
 			&mirrorsMutation{log: log.Rules{CutSharedInPlace: true}}),
 		of("uncommitted", "R14: a fork ends at its leader's log end, whatever is committed", []string{"DrillPrefix"},

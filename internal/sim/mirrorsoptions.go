@@ -35,6 +35,11 @@ type MirrorsOptions struct {
 	PowerLoss, KeepBlock, KeepEntry float64
 	Buggify                         bool
 
+	// Authors write transactions; only profiles that name them have any.
+	Authors int
+	// PlainFailovers makes a failover at a consistent cut one at the log ends: a mutation.
+	PlainFailovers bool
+
 	Rates map[string]float64
 }
 
@@ -66,6 +71,12 @@ var mirrorsProfiles = map[string]func(*MirrorsOptions){
 		for _, kind := range []string{"failover", "delete-mirror", "pause"} {
 			o.Rates[kind] = min(o.Rates[kind], 0.5)
 		}
+	},
+	// mirrors-txn has transactions at the source, and failovers at a consistent cut alone.
+	"mirrors-txn": func(o *MirrorsOptions) {
+		o.Authors, o.Sites, o.Partitions, o.Kafka, o.Compacted, o.Unclean = 3, 2, 3, false, false, false
+		o.Brokers, o.Replicas, o.MinISR, o.PowerLoss = max(o.Brokers, 2), 2, 2, o.PowerLoss/4
+		o.Rates = map[string]float64{"write": 20, "mirror": 8, "failback": 6, "failover-consistent": 6, "crash": 1, "crash-leader": 1, "cut-wan": 6, "cut-link": 2, "elect-preferred": 2, "restart-cleanly": 1}
 	},
 	// mirrors-kip1279 are two clusters that know each other by KIP-1279 alone.
 	"mirrors-kip1279": func(o *MirrorsOptions) {

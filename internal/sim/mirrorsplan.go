@@ -81,6 +81,7 @@ func init() {
 		{"drill", 0, (*mirrors).drill},
 		{"drill-delete", 0, (*mirrors).deleteDrill},
 		{"drill-write", 0, (*mirrors).writeDrill},
+		{"failover-consistent", 0, (*mirrors).failoverConsistent},
 	}
 }
 

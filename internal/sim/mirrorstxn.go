@@ -249,6 +249,11 @@ func (s *siteJudge) cutConsistently(id meta.PartitionID, old, rec *meta.Partitio
 // has records and no end below the cut in another.
 func (s *siteJudge) wholeAt(topic types.TopicID, start string) {
 	fates := map[int]map[int32]fate{}
+	for _, c := range s.a.w.sites {
+		if len(c.judged.(*siteJudge).uncleanly) > 0 {
+			return // what was lost may have been half of a transaction
+		}
+	}
 	for n := range int32(s.a.w.o.Partitions) {
 		rec := s.records[meta.PartitionID{Topic: topic, Number: n}]
 		if rec == nil || len(rec.Promotions) == 0 || rec.Promotions[len(rec.Promotions)-1].StartID != start {
