@@ -55,11 +55,11 @@ func (w *world) write(c *cluster) *generation {
 		g.timelines[tp], g.lineages[tp] = l[0].ID, l
 	}
 	if c.roots == nil {
-		r, err := c.look(w.t.Context())
-		if err != nil {
-			w.t.Errorf("nobody writes to %s: %v", c.name, err)
-			return nil
-		}
+		var r records
+		eventually(w.t, healLimit, c.name+" says what can be written", func() (err error) { // all of it may have been killed just now
+			r, err = c.look(w.t.Context())
+			return err
+		})
 		for tp, rec := range r.partitions {
 			g.lineages[tp] = lineage(rec)
 			if n := len(rec.Timelines); rec.Writable && n > 0 {
