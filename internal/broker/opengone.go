@@ -1,10 +1,13 @@
 package broker
 
 import (
+	"log/slog"
 	"path/filepath"
+	"strings"
 
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
 )
@@ -19,6 +22,29 @@ func (p *Partition) tellGone(rec *meta.PartitionRecord) {
 	p.env.logger.Error("the partition's folder is gone, and with it this replica's records: it begins empty; if the folder was moved, stop the node and put it back",
 		"partition", p.tp.String(), "dir", p.dir.path, "highWatermark", int64(high))
 }
+
+// distrustLostFolders takes the clean-shutdown mark back from a dir that lacks a
+// partition's folder: the node is no longer what closed cleanly. Elected for that
+// mark, it would lead with an empty log, and the others would cut theirs (R11).
+func (d *logDir) distrustLostFolders(l *slog.Logger) {
+	if !d.clean || d.cleanEpoch == types.NoBrokerEpoch {
+		return
+	}
+	var lost []string
+	for _, tp := range d.checkpoints.WithRecords() {
+		if !d.found[tp.String()] && !strings.HasPrefix(tp.Topic, forkPrefix) {
+			lost = append(lost, tp.String())
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	d.cleanEpoch = types.NoBrokerEpoch
+	l.Error("folders of partitions are gone since the clean stop: it counts as an unclean one, so that replicas elsewhere go before this node's", "dir", d.path, "partitions", len(lost), "first", lost[0])
+}
+
+// forkPrefix begins the names of a drill's topics: their folders may not have their names yet.
+const forkPrefix = "drill."
 
 // wrongID is the error for a folder whose partition.metadata names another topic
 // although its timelines begin as the record's do: the file is damaged, and the

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
 )
 
@@ -39,6 +40,8 @@ func TestAFolderThatIsGoneIsTold(t *testing.T) {
 	createTopic(t, b, "a", 1)
 	mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
 	createTopic(t, b, "empty", 1)
+	createTopic(t, b, "kept", 1)
+	mustAppend(t, mustPartition(t, b, "kept", 0), "z")
 	closeNode(t, b)
 	if h.says("folder is gone") {
 		t.Error("a new topic's folder is called gone")
@@ -48,9 +51,15 @@ func TestAFolderThatIsGoneIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if end := logEnd(t, mustPartition(t, w.open(), "a", 0)); end != 0 {
+	b = w.open()
+	if end := logEnd(t, mustPartition(t, b, "a", 0)); end != 0 {
 		t.Errorf("log end %d", end)
 	}
+	if b.cleanShutdownEpoch() != types.NoBrokerEpoch {
+		t.Error("a node that lost a folder registers as one that closed cleanly")
+	}
+	kept := mustPartition(t, b, "kept", 0)
+	eventually(t, "the other partitions are served", func() bool { _, err := kept.LeaderEpoch(); return err == nil && logEnd(t, kept) == 1 })
 	if !h.says("partition=a-0 dir=/data highWatermark=2") {
 		t.Error("nobody is told that two records are gone")
 	}

@@ -2,8 +2,11 @@ package log
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
+	"slices"
+	"strings"
 	"sync"
 
 	"tidemark/internal/core/types"
@@ -90,6 +93,23 @@ func (c *DirCheckpoints) Get(tp types.TopicPartition) Marked {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.found[tp]
+}
+
+// WithRecords lists the partitions of which the files said, when they were opened,
+// that readers had seen records, and whose log is not attached.
+func (c *DirCheckpoints) WithRecords() []types.TopicPartition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []types.TopicPartition
+	for tp, m := range c.found {
+		if m.HighWatermark > max(m.LogStart, 0) {
+			out = append(out, tp)
+		}
+	}
+	slices.SortFunc(out, func(a, b types.TopicPartition) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return out
 }
 
 // Attach makes a log's marks part of the files from the next write on.
