@@ -113,7 +113,13 @@ func (t Target) printStatus(s Streams, st mirror.Status) error {
 	if st.Reason != "" || len(st.Partitions) == 0 {
 		fmt.Fprintln(s.Err, headline(st))
 	}
-	if st.Loss != nil && t.Output != "json" && t.Output != "yaml" {
+	if t.Output == "json" || t.Output == "yaml" {
+		return nil
+	}
+	for _, line := range waysOut(st) {
+		fmt.Fprintln(s.Err, line)
+	}
+	if st.Loss != nil {
 		fmt.Fprintln(s.Err, st.Loss.Statement)
 	}
 	return nil
@@ -438,6 +444,9 @@ func lagBytes(st mirror.Status) (sum int64) {
 func (c *mirrorWaitCmd) missing(st mirror.Status) string {
 	if len(st.Partitions) == 0 {
 		return headline(st) + ", no partition yet"
+	}
+	if c.For != "stopped" && st.Reason != "" {
+		return headline(st) // topics that can't be mirrored have no partitions to wait for
 	}
 	for _, p := range st.Partitions {
 		name := fmt.Sprintf("%s-%d", p.Topic, p.Partition)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"tidemark/internal/broker/mirror"
+	"tidemark/internal/core/meta"
 )
 
 // TestStatusNamesTheWayOut: each reason that needs somebody is explained once, with the names to type.
@@ -19,5 +20,22 @@ func TestStatusNamesTheWayOut(t *testing.T) {
 	}
 	if got := waysOut(st); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestWaitSeesTopicsThatAreRefused: a topic that can't be mirrored has no partition,
+// and a mirror without it is not caught up.
+func TestWaitSeesTopicsThatAreRefused(t *testing.T) {
+	c := mirrorWaitCmd{For: "caught-up"}
+	st := mirror.Status{Mirror: "dr", State: "RUNNING", Partitions: []mirror.PartitionStatus{{Topic: "a", State: meta.MirrorMirroring}}}
+	if got := c.missing(st); got != "" {
+		t.Errorf("it waits for %q", got)
+	}
+	st.Reason = "b: a topic of this name exists here"
+	if c.missing(st) == "" {
+		t.Error("a mirror that leaves a topic out is caught up")
+	}
+	if c.For = "stopped"; c.missing(st) == st.Reason {
+		t.Error("a failover waits for a topic that isn't mirrored")
 	}
 }
