@@ -58,7 +58,12 @@ func (m *Mirrors) failoverConsistent(ctx context.Context, name string, order Fai
 		return Status{}, fmt.Errorf("a consistent failover needs %s %d, the cluster is at %d: tidemark cluster upgrade, or fail over without --consistent: %w",
 			meta.FeatureMetadata, meta.LevelCuts, level, ErrState)
 	}
-	if len(m.unpromotedOf(name, topics)) > 0 {
+	left := m.unpromotedOf(name, topics)
+	if e, ok := m.o.Node.Image().Mirror(name); ok && len(left) == 0 && len(topics) == 0 && e.Record.Want == meta.WantRunning {
+		// What it makes while it is being ordered to end would be promoted at its log ends.
+		return Status{}, fmt.Errorf("mirror %s has no partition yet that a cut could be found for: wait until its topics are there, or fail over without --consistent: %w", name, ErrState)
+	}
+	if len(left) > 0 {
 		c, err := m.findCut(ctx, name, topics)
 		if err != nil {
 			return Status{}, err
@@ -195,6 +200,11 @@ func (m *Mirrors) writeCut(ctx context.Context, name string, topics []string, st
 	return m.update(ctx, name, func(rec *meta.MirrorRecord) error {
 		if err := isPresent(rec, start); err != nil {
 			return err // the cut was found in that start
+		}
+		for _, tp := range m.unpromotedOf(name, topics) {
+			if !slices.ContainsFunc(c.facts, func(f core.TxnFacts) bool { return f.TopicPartition == tp }) {
+				return fmt.Errorf("mirror %s has %s since the cut was found: try again: %w", name, tp, ErrState)
+			}
 		}
 		cut.StartID, rec.Cut = rec.StartID, cut
 		if len(topics) == 0 {
