@@ -225,6 +225,9 @@ func (s *siteJudge) look(m *machine, h *held) {
 }
 
 func (s *siteJudge) promise(id meta.PartitionID, g *grain) {
+	if s.isAboveCut(id, g) {
+		return // who leads until it hears of the promotion may show it still
+	}
 	p := s.promised[id]
 	if p == nil {
 		p = map[*grain]bool{}

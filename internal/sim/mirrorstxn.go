@@ -244,6 +244,14 @@ func (s *siteJudge) cutConsistently(id meta.PartitionID, old, rec *meta.Partitio
 	s.a.w.k.after(0, "look at the promotion", func() { s.wholeAt(id.Topic, made.StartID) })
 }
 
+// isAboveCut reports whether a consistent cut gave a batch up: it lies above the cut and is older than the promotion.
+func (s *siteJudge) isAboveCut(id meta.PartitionID, g *grain) bool {
+	rec := s.records[id]
+	return rec != nil && slices.ContainsFunc(rec.Promotions, func(p meta.PromotionRecord) bool {
+		return p.EndBefore > 0 && g.next > p.LogEnd && g.epoch < p.PromotedEpoch
+	})
+}
+
 // wholeAt is TxnWhole across the partitions of a mirror that one start promoted at a
 // consistent cut: no transaction is committed below its partition's cut in one of them, and
 // has records and no end below the cut in another.
