@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"syscall"
 	"testing"
 
 	"tidemark/internal/core/timeline"
@@ -76,6 +77,12 @@ func TestEveryFailedSyncIsFinal(t *testing.T) {
 // TestAVaultThatFailedIsNotAskedAgain: where it has a disk of its own the logs go on,
 // and no cut relies on what a later sync there says.
 func TestAVaultThatFailedIsNotAskedAgain(t *testing.T) {
+	t.Run("an I/O error", func(t *testing.T) { vaultThatFailed(t, syscall.EIO) })
+	// Some file systems find out at the sync that there is no room, and have dropped what was to be written.
+	t.Run("no room, at the sync", func(t *testing.T) { vaultThatFailed(t, syscall.ENOSPC) })
+}
+
+func vaultThatFailed(t *testing.T, cause error) {
 	b, p, faults := aNodeThatMayFail(t, "vault.dir=/vault")
 	cut := func() error {
 		return p.Do(testContext(t), func(o *Owned) error {
@@ -83,7 +90,7 @@ func TestAVaultThatFailedIsNotAskedAgain(t *testing.T) {
 			return err
 		})
 	}
-	bad := faults.Inject(faultfs.Rule{Kinds: faultfs.Sync, Pattern: "/vault/*/*/*", Times: 1})
+	bad := faults.Inject(faultfs.Rule{Kinds: faultfs.Sync, Pattern: "/vault/*/*/*", Times: 1, Err: cause})
 	for range 2 {
 		if err := cut(); err == nil || bad.Fired() != 1 {
 			t.Fatalf("a cut whose removal isn't kept: %v, %d faults", err, bad.Fired())

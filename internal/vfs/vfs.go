@@ -104,9 +104,10 @@ type Info struct {
 // ErrLocked means that another process, or another handle, holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// IsNoSpace reports whether err says that the disk, or a quota on it, is full.
+// IsNoSpace reports whether err says that the disk, or a quota on it, is full, and
+// took nothing: a SyncError never says so.
 func IsNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return !isFailedSync(err) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT))
 }
 
 // IsNoHandle reports whether err says that the process, or the system, has no file handle left.
@@ -128,6 +129,9 @@ func IsNoLink(err error) bool {
 // nobody knows what is on it now. No room, no permission, no file handle or link
 // left, and a name that is there or isn't, leave everything as it was.
 func IsDiskFault(err error) bool {
+	if isFailedSync(err) {
+		return true
+	}
 	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission} {
 		if errors.Is(err, known) {
 			return false

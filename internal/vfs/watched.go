@@ -1,5 +1,7 @@
 package vfs
 
+import "errors"
+
 // Watched is a file system that tells of every operation that changes the disk and
 // fails. Note gets its error, which may be nil, and what it gives is passed on. Any
 // goroutine may call it.
@@ -52,6 +54,29 @@ func (f *WatchedFile) WriteAt(b []byte, off int64) (int, error) {
 // The rest of File that changes the disk.
 
 func (f *WatchedFile) Truncate(size int64) error      { return f.note(f.File.Truncate(size)) }
-func (f *WatchedFile) Sync() error                    { return f.note(f.File.Sync()) }
-func (f *WatchedFile) SyncData() error                { return f.note(f.File.SyncData()) }
+func (f *WatchedFile) Sync() error                    { return f.note(failedSync(f.File.Sync())) }
+func (f *WatchedFile) SyncData() error                { return f.note(failedSync(f.File.SyncData())) }
 func (f *WatchedFile) Preallocate(off, n int64) error { return f.note(f.File.Preallocate(off, n)) }
+
+// SyncError is a sync that failed. What was written before may be gone for good,
+// whatever the cause: also where the disk, or a quota, was found full only then, a
+// second sync that succeeds proves nothing. So it is a disk fault, and no lack of room.
+type SyncError struct{ Err error }
+
+// Error implements error.
+func (e *SyncError) Error() string { return "sync: " + e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *SyncError) Unwrap() error { return e.Err }
+
+func failedSync(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &SyncError{Err: err}
+}
+
+func isFailedSync(err error) bool {
+	var failed *SyncError
+	return errors.As(err, &failed)
+}
