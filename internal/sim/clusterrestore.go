@@ -29,7 +29,7 @@ type metadataBackup struct {
 
 // restores is what becomes of restores in a run.
 type restores struct {
-	begun int
+	begun, ids int
 	// wentBack: the store was put back and nobody has said so; nobody may start who has
 	// followed it further (METADATA_WENT_BACK). to is the revision it went back to.
 	wentBack bool
@@ -164,7 +164,11 @@ func (c *cluster) recoverInPlace() {
 	})
 }
 
-func (c *cluster) restoreID() string { return "restore-" + strconv.Itoa(c.restores.begun) }
+// restoreID gives each restore an id of its own (I-221): one may begin before another is done.
+func (c *cluster) restoreID() string {
+	c.restores.ids++
+	return "restore-" + strconv.Itoa(c.restores.ids)
+}
 
 func (c *cluster) must(what string, err error) {
 	c.k.note("operator", "%s: %v", what, err)
