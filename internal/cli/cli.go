@@ -108,7 +108,8 @@ func run(ctx context.Context, args []string, s Streams) (code int) {
 	var g grammar
 	parser, err := kong.New(&g,
 		kong.Name("tidemark"),
-		kong.Description("A Kafka-compatible broker in one binary, and a byte-exact, failover-ready standby for any Kafka cluster."),
+		kong.Description("A Kafka-compatible broker in one binary, and a byte-exact, failover-ready standby for any Kafka cluster.\n\n"+
+			"Exit codes: 0 done, 1 failed, 2 the call can't be understood, 3 a condition was not met in time (wait, verify, decommission, add --wait)."),
 		kong.Writers(s.Out, s.Err),
 		kong.Vars{"version": s.Version, "sim_profiles": strings.Join(sim.Profiles(), ", ")},
 		kong.Exit(func(c int) { panic(exitCode(c)) }),
