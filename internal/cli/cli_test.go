@@ -63,7 +63,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	f(0, "test", "--version")
 	f(0, "standby", "--help")
-	f(0, "3 a condition was not met", "--help")
+	f(0, "Exit codes: 0 done", "--help")
 	f(2, "unknown flag --nonsense", "serve", "--nonsense")
 	f(2, "unexpected argument", "fly")
 	f(2, "listeners", "serve", "--config", bad)
