@@ -22,6 +22,8 @@ const memberTypeConsumer int8 = 1
 //   - GROUP_ID_NOT_FOUND for what is none, or a classic group: DescribeGroups tells of those.
 //   - TOPIC_AUTHORIZATION_FAILED, without members, if a member reads a topic that the
 //     client may not describe.
+//   - What a member is to let go of counts as its own until it has. A member without an
+//     expression has an empty one, as in Kafka.
 //   - Partitions of topics that are there no more are left out.
 //
 // Versions
@@ -63,8 +65,8 @@ func (c *Call) describeConsumerGroup(id string) kmsg.ConsumerGroupDescribeRespon
 		member := kmsg.NewConsumerGroupDescribeResponseGroupMember()
 		member.MemberID, member.InstanceID, member.RackID, member.MemberEpoch = m.ID, nullable(m.InstanceID), nullable(m.RackID), m.Epoch
 		member.ClientID, member.ClientHost, member.MemberType = m.ClientID, m.ClientHost, memberTypeConsumer
-		member.SubscribedTopics, member.SubscribedTopicRegex = m.Topics, nullable(m.Regex)
-		member.Assignment.TopicPartitions = namedPartitions(m.Assigned, d.Topics)
+		member.SubscribedTopics, member.SubscribedTopicRegex = m.Topics, &m.Regex
+		member.Assignment.TopicPartitions = namedPartitions(m.Owned, d.Topics)
 		member.TargetAssignment.TopicPartitions = namedPartitions(m.Target, d.Topics)
 		out.Members = append(out.Members, member)
 	}

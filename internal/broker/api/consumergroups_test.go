@@ -60,7 +60,7 @@ func TestConsumerGroupDescribe(t *testing.T) {
 	f.consumer = group.ConsumerDescription{
 		Description: consumer.Description{State: consumer.GroupReconciling, Epoch: 7, TargetEpoch: 6, Assignor: "uniform", Members: []consumer.MemberDescription{{
 			ID: "m", Epoch: 6, Profile: consumer.Profile{InstanceID: "i", RackID: "r", ClientID: "c", ClientHost: "/h", Topics: []string{"t"}, Regex: "x"},
-			Assigned: []consumer.Partition{{Topic: gone}, {Topic: id, Number: 2}}, Target: []consumer.Partition{{Topic: id, Number: 2}, {Topic: id, Number: 3}},
+			Owned: []consumer.Partition{{Topic: gone}, {Topic: id, Number: 2}}, Target: []consumer.Partition{{Topic: id, Number: 2}, {Topic: id, Number: 3}},
 		}}},
 		Topics: map[types.TopicID]string{id: "t"},
 	}

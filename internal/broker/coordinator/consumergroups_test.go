@@ -108,10 +108,10 @@ func TestConsumerGroupOutlivesItsCoordinator(t *testing.T) {
 	c := n.start(t)
 	n.lead(t, c)
 	joined := c.ConsumerHeartbeat(ctx, consumerJoin("g", "m"))
-	if joined.Code != group.None || joined.Epoch != 1 || joined.MemberID != "m" {
+	if joined.Code != group.None || joined.Epoch != 2 || joined.MemberID != "m" {
 		t.Fatalf("%+v", joined)
 	}
-	if r := c.Commit(ctx, group.Commit{Group: "g", MemberID: "m", Generation: 1, UnknownGroupIsNotFound: true, Offsets: []group.CommitOffset{{Topic: "data", Offset: 7, Retention: -1}}}); r.Code != group.None || r.Partitions[0] != group.None {
+	if r := c.Commit(ctx, group.Commit{Group: "g", MemberID: "m", Generation: 2, UnknownGroupIsNotFound: true, Offsets: []group.CommitOffset{{Topic: "data", Offset: 7, Retention: -1}}}); r.Code != group.None || r.Partitions[0] != group.None {
 		t.Fatalf("commit: %+v", r)
 	}
 	before, code := c.DescribeConsumer(ctx, "g")
@@ -125,7 +125,7 @@ func TestConsumerGroupOutlivesItsCoordinator(t *testing.T) {
 	if diff := cmp.Diff(before, after); diff != "" || code != group.None {
 		t.Errorf("%v, (-before +after)\n%s", code, diff)
 	}
-	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", 1)); r.Code != group.None {
+	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", 2)); r.Code != group.None {
 		t.Errorf("%+v", r)
 	}
 	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", -1)); r.Code != group.None {
@@ -158,10 +158,10 @@ func TestConsumerHeartbeatWriteFails(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	n.parts[0].setOnAppend(nil)
-	if r := c.ConsumerHeartbeat(ctx, consumerJoin("g", "m")); r.Code != group.None || r.Epoch != 1 {
+	if r := c.ConsumerHeartbeat(ctx, consumerJoin("g", "m")); r.Code != group.None || r.Epoch != 2 {
 		t.Errorf("%+v", r)
 	}
-	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", 1)); r.Code != group.None {
+	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", 2)); r.Code != group.None {
 		t.Errorf("%+v", r)
 	}
 }

@@ -289,7 +289,7 @@ func (t *Table) DescribeConsumer(id string) ConsumerDescription {
 	d := ConsumerDescription{Topics: map[types.TopicID]string{}}
 	g.consumer.AsKept(func() { d.Description = g.consumer.Describe() })
 	for _, m := range d.Members {
-		for _, set := range [][]consumer.Partition{m.Assigned, m.Target} {
+		for _, set := range [][]consumer.Partition{m.Owned, m.Target} {
 			for _, p := range set {
 				if topic, ok := t.topics.ByID(p.Topic); ok {
 					d.Topics[p.Topic] = topic.Name

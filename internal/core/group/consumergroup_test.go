@@ -148,15 +148,15 @@ func (r *rig) mirrored() ErrorCode {
 // Requests for a group of the new protocol, and their codes.
 func TestConsumerGroupCodes(t *testing.T) {
 	r := newRig(t)
-	r.want("a member of no group", r.beat("m", 3).Code, UnknownMemberID)
+	r.want("a member of no group", r.beat("m", 4).Code, UnknownMemberID)
 	r.want("who leaves no group", r.beat("m", -1).Code, GroupIDNotFound)
 	r.want("joins", r.beat("m", 0).Code, None)
-	r.want("commits", r.commit("m", 1, true), None)
-	r.want("commits without epochs", r.commit("m", 1, false), UnsupportedVersion)
-	r.want("commits in another epoch", r.commit("m", 2, true), StaleMemberEpoch)
-	r.want("a stranger commits", r.commit("x", 1, true), UnknownMemberID)
+	r.want("commits", r.commit("m", 2, true), None)
+	r.want("commits without epochs", r.commit("m", 2, false), UnsupportedVersion)
+	r.want("commits in another epoch", r.commit("m", 3, true), StaleMemberEpoch)
+	r.want("a stranger commits", r.commit("x", 2, true), UnknownMemberID)
 	r.want("a simple commit", r.commit("", -1, true), UnknownMemberID)
-	r.want("fetches", r.table.CheckFetch("g", "m", 1), None)
+	r.want("fetches", r.table.CheckFetch("g", "m", 2), None)
 	r.want("fetches in another epoch", r.table.CheckFetch("g", "m", 0), StaleMemberEpoch)
 	r.want("fetches of no group", r.table.CheckFetch("h", "m", 0), None)
 	r.want("a classic member", r.join(""), InconsistentGroupProtocol)
@@ -299,7 +299,7 @@ func TestConsumerGroupTimers(t *testing.T) {
 func TestConsumerGroupExpires(t *testing.T) {
 	r := newRig(t)
 	r.beat("m", 0)
-	r.commit("m", 1, true)
+	r.commit("m", 2, true)
 	has := func(want bool, why string) {
 		t.Helper()
 		r.step(SweepOffsets{})
@@ -309,7 +309,7 @@ func TestConsumerGroupExpires(t *testing.T) {
 	}
 	for range 5 {
 		r.now += 9_000
-		r.beat("m", 1)
+		r.beat("m", 2)
 	}
 	has(true, "its topic is read")
 	r.beat("m", -1)

@@ -98,7 +98,10 @@ func (t *Table) validateTxnCommit(now types.Millis, ev TxnCommit) ErrorCode {
 	case ev.Generation < 0 && ev.MemberID == "" && ev.InstanceID == "":
 		return None
 	case g.consumer != nil:
-		return g.checkMemberCommit(t.topics, ev.Commit)
+		if code := g.checkMemberCommit(t.topics, ev.Commit); code != StaleMemberEpoch {
+			return code
+		}
+		return IllegalGeneration // producers know no other word for it
 	}
 	m, code := g.validate(ev.MemberID, ev.InstanceID)
 	if code != None {

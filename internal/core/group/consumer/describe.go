@@ -1,5 +1,7 @@
 package consumer
 
+import "maps"
+
 // Description is what ConsumerGroupDescribe tells of a group.
 type Description struct {
 	State              GroupState
@@ -12,16 +14,22 @@ type Description struct {
 type MemberDescription struct {
 	ID string
 	Profile
-	Epoch            int32
-	Assigned, Target []Partition
+	Epoch int32
+	// Owned is what the member reads, and what it hasn't let go of; Target is what it is to have.
+	Owned, Target []Partition
 }
 
 // Describe gives the group, its members in the order of their ids.
 func (g *Group) Describe() Description {
 	d := Description{State: g.State(), Epoch: g.epoch, TargetEpoch: g.targetEpoch, Assignor: g.assignor()}
 	for _, m := range g.inOrder() {
+		owned := maps.Clone(m.Assigned)
+		if owned == nil {
+			owned = Partitions{}
+		}
+		maps.Copy(owned, m.Revoking)
 		d.Members = append(d.Members, MemberDescription{
-			ID: m.ID, Profile: m.Profile, Epoch: m.Epoch, Assigned: m.Assigned.Sorted(), Target: g.targets[m.ID],
+			ID: m.ID, Profile: m.Profile, Epoch: m.Epoch, Owned: owned.Sorted(), Target: g.targets[m.ID],
 		})
 	}
 	return d

@@ -249,9 +249,9 @@ func (g *Group) remove(m *Member, env Env) {
 	}
 }
 
-// raise begins a new epoch of the group.
+// raise begins a new epoch of the group. Kafka parity: the first one is 2.
 func (g *Group) raise(env Env) {
-	g.write(EpochRecord{Epoch: g.epoch + 1, Hash: hashOf(g.subscribed(env.Topics)), Time: env.Wall})
+	g.write(EpochRecord{Epoch: max(g.epoch, 1) + 1, Hash: hashOf(g.subscribed(env.Topics)), Time: env.Wall})
 }
 
 // checkFree asserts that what a member is given is nobody else's.

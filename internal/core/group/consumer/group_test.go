@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// settled is a group of two members in epoch 2: m1 has a-0 and a-1, m2 has a-2 and a-3.
+// settled is a group of two members in epoch 3: m1 has a-0 and a-1, m2 has a-2 and a-3.
 func settled(t *testing.T) *bench {
 	b := newBench(t, map[string]int32{"a": 4})
 	b.beat(join("m1", "a"))
 	b.beat(join("m2", "a"))
-	b.beat(at("m1", 1).owning(parts("a", 0, 1)...))
-	if a, code := b.beat(at("m2", 2)); code != 0 || !slices.Equal(a.Assignment, parts("a", 2, 3)) {
+	b.beat(at("m1", 2).owning(parts("a", 0, 1)...))
+	if a, code := b.beat(at("m2", 3)); code != 0 || !slices.Equal(a.Assignment, parts("a", 2, 3)) {
 		t.Fatalf("m2 has %v, code %d\n%s", a.Assignment, code, show(b.g))
 	}
 	return b
@@ -27,18 +27,18 @@ func TestRevocation(t *testing.T) {
 			t.Errorf("answer %+v, code %d; want epoch %d, %v %v\n%s", a, code, epoch, told, want, show(b.g))
 		}
 	}
-	f(join("m1", "a"), 1, true, 0, 1, 2, 3)
-	f(at("m1", 1), 1, false)
-	f(join("m2", "a"), 2, true) // it has nothing yet: m1 has all
-	f(at("m2", 2), 2, false)
-	f(at("m1", 1), 1, true, 0, 1) // told to let go of two
+	f(join("m1", "a"), 2, true, 0, 1, 2, 3)
+	f(at("m1", 2), 2, false)
+	f(join("m2", "a"), 3, true) // it has nothing yet: m1 has all
+	f(at("m2", 3), 3, false)
+	f(at("m1", 2), 2, true, 0, 1) // told to let go of two
 	if b.g.members["m1"].State != UnrevokedPartitions || b.g.State() != GroupReconciling {
 		t.Errorf("state %v of the member, %v of the group", b.g.members["m1"].State, b.g.State())
 	}
-	f(at("m1", 1).owning(parts("a", 0, 1, 2)...), 1, false) // not yet
-	f(at("m2", 2), 2, false)
-	f(at("m1", 1).owning(parts("a", 0, 1)...), 2, false) // it knows already
-	f(at("m2", 2), 2, true, 2, 3)
+	f(at("m1", 2).owning(parts("a", 0, 1, 2)...), 2, false) // not yet
+	f(at("m2", 3), 3, false)
+	f(at("m1", 2).owning(parts("a", 0, 1)...), 3, false) // it knows already
+	f(at("m2", 3), 3, true, 2, 3)
 	if b.g.State() != GroupStable {
 		t.Errorf("the group is %v", b.g.State())
 	}
@@ -58,19 +58,19 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("a refused heartbeat has changed the group from\n%s\nto\n%s", before, after)
 		}
 	}
-	f(0, at("m1", 2))
-	f(0, at("m1", 1).owning(parts("a", 0)...)) // it missed the answer that told of epoch 2
-	f(FencedMemberEpoch, at("m1", 1))
-	f(FencedMemberEpoch, at("m1", 1).owning(parts("a", 2)...))
-	f(FencedMemberEpoch, at("m1", 7))
-	f(UnknownMemberID, at("m9", 2))
+	f(0, at("m1", 3))
+	f(0, at("m1", 2).owning(parts("a", 0)...)) // it missed the answer that told of epoch 3
+	f(FencedMemberEpoch, at("m1", 2))
+	f(FencedMemberEpoch, at("m1", 2).owning(parts("a", 2)...))
+	f(FencedMemberEpoch, at("m1", 8))
+	f(UnknownMemberID, at("m9", 3))
 	f(UnknownMemberID, at("m9", LeaveEpoch))
 	f(0, join("m1", "a")) // a member that begins anew under its id
 	f(0, at("m1", LeaveEpoch))
 	f(UnreleasedInstanceID, join("s2", "a").static("i"))
-	f(FencedInstanceID, at("s2", 3).static("i"))
+	f(FencedInstanceID, at("s2", 4).static("i"))
 	f(FencedInstanceID, at("s2", LeaveEpoch).static("i"))
-	f(UnknownMemberID, at("s", 3).static("j"))
+	f(UnknownMemberID, at("s", 4).static("j"))
 	f(UnknownMemberID, at("s", LeaveEpoch).static("j"))
 	f(0, join("s", "a").static("i"))
 	f(UnsupportedAssignor, join("m9", "a").assignor("sticky"))
@@ -123,32 +123,32 @@ func TestStaticMember(t *testing.T) {
 	b := newBench(t, map[string]int32{"a": 4})
 	b.beat(join("s", "a").static("i"))
 	b.beat(join("m", "a"))
-	b.beat(at("s", 1).static("i").owning(parts("a", 0, 1)...))
-	b.beat(at("m", 2))
+	b.beat(at("s", 2).static("i").owning(parts("a", 0, 1)...))
+	b.beat(at("m", 3))
 	epoch := b.g.Epoch()
 	if a, code := b.beat(at("s", StaticLeaveEpoch).static("i")); code != 0 || a.Epoch != StaticLeaveEpoch {
 		t.Fatalf("%+v, %d", a, code)
 	}
-	if a, _ := b.beat(at("m", 2)); a.HasAssignment {
+	if a, _ := b.beat(at("m", 3)); a.HasAssignment {
 		t.Errorf("the other is given %v meanwhile", a.Assignment)
 	}
 	a, code := b.beat(join("t", "a").static("i"))
 	if code != 0 || a.Epoch != epoch || !slices.Equal(a.Assignment, parts("a", 0, 1)) || b.g.Epoch() != epoch {
 		t.Errorf("%+v, %d\n%s", a, code, show(b.g))
 	}
-	if _, code := b.beat(at("s", 2).static("i")); code != FencedInstanceID {
+	if _, code := b.beat(at("s", 3).static("i")); code != FencedInstanceID {
 		t.Errorf("the first one is told %d", code)
 	}
 	// One that stays away is out after its session.
 	b.beat(at("t", StaticLeaveEpoch).static("i"))
 	b.now += 9_000
-	b.beat(at("m", 2))
+	b.beat(at("m", 3))
 	b.now += 2_000
 	if out := b.g.Expire(b.env()); len(out) != 1 || out[0].MemberID != "t" {
 		t.Errorf("out: %v", out)
 	}
 	b.keep()
-	if a, _ := b.beat(at("m", 2)); !slices.Equal(a.Assignment, parts("a", 0, 1, 2, 3)) {
+	if a, _ := b.beat(at("m", 3)); !slices.Equal(a.Assignment, parts("a", 0, 1, 2, 3)) {
 		t.Errorf("the other has %v", a.Assignment)
 	}
 }
@@ -157,22 +157,22 @@ func TestStaticMember(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	b := settled(t)
 	b.now += 9_999
-	b.beat(at("m2", 2))
+	b.beat(at("m2", 3))
 	b.now++
 	if out := b.g.Expire(b.env()); len(out) != 1 || out[0].MemberID != "m1" {
 		t.Errorf("out: %v", out)
 	}
 	b.keep()
-	if _, code := b.beat(at("m1", 2)); code != UnknownMemberID {
+	if _, code := b.beat(at("m1", 3)); code != UnknownMemberID {
 		t.Errorf("who is out is told %d", code)
 	}
 
 	b = newBench(t, map[string]int32{"a": 4})
 	b.beat(join("m1", "a"))
 	b.beat(join("m2", "a"))
-	b.beat(at("m1", 1)) // told to let go
+	b.beat(at("m1", 2)) // told to let go
 	b.now += 4_999
-	b.beat(at("m1", 1).owning(parts("a", 0, 1, 2, 3)...))
+	b.beat(at("m1", 2).owning(parts("a", 0, 1, 2, 3)...))
 	if out := b.g.Expire(b.env()); len(out) != 0 {
 		t.Errorf("out: %v", out)
 	}
@@ -205,11 +205,11 @@ func TestTopicsChange(t *testing.T) {
 	topic := func(name string, n int32) func() {
 		return func() { b.topics.byName[name] = Topic{Name: name, ID: topicID(name), Partitions: n} }
 	}
-	f(1, parts("a", 0), func() {})
-	f(1, parts("a", 0), topic("other", 1))
-	f(2, parts("a", 0, 1), topic("a", 2))
-	f(3, slices.Concat(parts("a", 0, 1), parts("x1", 0)), topic("x1", 1))
-	f(4, parts("x1", 0), func() { delete(b.topics.byName, "a") })
+	f(2, parts("a", 0), func() {})
+	f(2, parts("a", 0), topic("other", 1))
+	f(3, parts("a", 0, 1), topic("a", 2))
+	f(4, slices.Concat(parts("a", 0, 1), parts("x1", 0)), topic("x1", 1))
+	f(5, parts("x1", 0), func() { delete(b.topics.byName, "a") })
 }
 
 // Commits are taken from who has a partition, in the epoch in which it was given it or later.
@@ -225,13 +225,13 @@ func TestCommits(t *testing.T) {
 			t.Errorf("%s in epoch %d for %v: %d, want %d", member, epoch, ps, code, want)
 		}
 	}
-	f(0, "m1", 2, parts("a", 0)...)
-	f(0, "m1", 1, parts("a", 0)...) // it had it in epoch 1
-	f(StaleMemberEpoch, "m1", 1, parts("a", 2)...)
-	f(StaleMemberEpoch, "m1", 1, parts("a", 0, 2)...)
-	f(StaleMemberEpoch, "m2", 1, parts("a", 2)...) // it was given it in epoch 2
-	f(StaleMemberEpoch, "m1", 3, parts("a", 0)...)
-	f(UnknownMemberID, "m3", 2)
+	f(0, "m1", 3, parts("a", 0)...)
+	f(0, "m1", 2, parts("a", 0)...) // it had it in epoch 2
+	f(StaleMemberEpoch, "m1", 2, parts("a", 2)...)
+	f(StaleMemberEpoch, "m1", 2, parts("a", 0, 2)...)
+	f(StaleMemberEpoch, "m2", 2, parts("a", 2)...) // it was given it in epoch 3
+	f(StaleMemberEpoch, "m1", 4, parts("a", 0)...)
+	f(UnknownMemberID, "m3", 3)
 	g := func(want Code, member string, epoch int32) {
 		t.Helper()
 		code := Code(0)
@@ -242,10 +242,10 @@ func TestCommits(t *testing.T) {
 			t.Errorf("fetch of %s in epoch %d: %d, want %d", member, epoch, code, want)
 		}
 	}
-	g(0, "m1", 2)
-	g(StaleMemberEpoch, "m1", 1)
-	g(StaleMemberEpoch, "m1", 3)
-	g(UnknownMemberID, "m3", 2)
+	g(0, "m1", 3)
+	g(StaleMemberEpoch, "m1", 2)
+	g(StaleMemberEpoch, "m1", 4)
+	g(UnknownMemberID, "m3", 3)
 }
 
 // What a failed write changed is taken back; the next one says again what was.
