@@ -39,7 +39,7 @@ type InlineOptions struct {
 	Now         func() types.Millis
 	Logger      *slog.Logger
 	Metrics     *telemetry.Metrics
-	Rules       log.Rules
+	Rules       VirtualRules    // switched off by tests
 	FirstCut    *timeline.Rules // R19, switched off by tests; nil: all on
 	// Fetching fetches where the partition follows; nil: it follows nobody.
 	Fetching Fetching
@@ -60,7 +60,7 @@ type InlineOptions struct {
 // NewInline makes the partition; Show opens it.
 func NewInline(o InlineOptions) *Inline {
 	env := &environment{
-		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: VirtualRules{Log: o.Rules}, firstCut: o.FirstCut,
+		nodeID: o.Node, now: o.Now, logger: o.Logger, metrics: o.Metrics, keeper: o.Keeper, rules: o.Rules, firstCut: o.FirstCut,
 		leaderThrottle: &throttle{ticks: o.Now}, followerThrottle: &throttle{ticks: o.Now},
 		background: &sync.WaitGroup{}, ctx: context.Background(), ticks: o.Now, fetching: o.Fetching,
 		peer: func(types.BrokerID) replica.BrokerView { return replica.BrokerView{Epoch: types.NoBrokerEpoch} },

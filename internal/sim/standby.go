@@ -286,7 +286,7 @@ func (n *standby) showPartition(image *meta.Image, e *meta.Partition) {
 		c.inline = broker.NewInline(broker.InlineOptions{
 			Node: n.id, FS: n.disk, LogDir: logDir, ID: e.ID.Topic, Name: tp, Clean: n.clean,
 			Checkpoints: n.checkpoints, Keeper: n.keeper, Now: n.clock.now, Logger: n.log, Metrics: n.w.metrics,
-			Rules: n.w.mutation.Log, DirFailed: n.dirFailed, IDs: n.fresh,
+			Rules: broker.VirtualRules{Log: n.w.mutation.Log}, DirFailed: n.dirFailed, IDs: n.fresh,
 		})
 		n.parts = append(n.parts, c)
 	}

@@ -136,7 +136,7 @@ func (n *node) newPartition() {
 	n.in = broker.NewInline(broker.InlineOptions{
 		Node: n.id, FS: n.disk, LogDir: logDir, ID: n.c.topic, Name: types.TopicPartition{Topic: topicName}, Clean: n.clean,
 		Checkpoints: n.checkpoints, Keeper: n.keeper, Now: n.c.w.clock, Logger: n.logger, Metrics: metrics,
-		Rules: logRules(n.c.w.mutation), FirstCut: &n.firstCut, Fetching: fetching{n},
+		Rules: nodeRules(n.c.w.mutation), FirstCut: &n.firstCut, Fetching: fetching{n},
 		DirFailed: func(err error) { panic(fmt.Sprintf("%s: log dir offline: %v", n.name, err)) },
 		Context:   clock.With(background, nodeClock{n}),
 		Peer:      n.peer, ChangeISR: n.changeISR,

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"tidemark/internal/broker"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -209,7 +210,7 @@ func (w *world) do(s *step) {
 	}
 }
 
-// coreRules, logRules, mirrorRules and firstCutRules switch off what the product
+// coreRules, nodeRules, mirrorRules and firstCutRules switch off what the product
 // itself can switch off; the rest is done where the player stands between two parts of it.
 func coreRules(mutation string) core.Rules {
 	switch mutation {
@@ -237,14 +238,16 @@ func coreRules(mutation string) core.Rules {
 	return core.Rules{}
 }
 
-func logRules(mutation string) log.Rules {
+func nodeRules(mutation string) broker.VirtualRules {
 	switch mutation {
 	case "R3":
-		return log.Rules{KeepTrailingEntry: true}
+		return broker.VirtualRules{Log: log.Rules{KeepTrailingEntry: true}}
 	case "R4":
-		return log.Rules{EpochAtBatch: true}
+		return broker.VirtualRules{Log: log.Rules{EpochAtBatch: true}}
+	case "R10":
+		return broker.VirtualRules{KeepsEpoch: true}
 	}
-	return log.Rules{}
+	return broker.VirtualRules{}
 }
 
 func (c *cluster) mirrorRules(n *node) mirror.Rules {
