@@ -3,6 +3,7 @@ package transactions
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
@@ -21,6 +22,8 @@ type loop struct {
 	*statelog.Term
 	c     *Coordinator
 	inbox *statelog.Inbox[transaction.RequestID, transaction.Response]
+	// life counts how often the table was thrown away. The loop sets it, couriers read it.
+	life atomic.Int64
 
 	// run's own.
 	log     api.Partition
@@ -74,6 +77,7 @@ func (l *loop) now() types.Millis {
 
 // end answers everything that still waits.
 func (l *loop) end(err error) {
+	l.life.Add(1)
 	code := transaction.ErrorCode(l.EndCode(err))
 	_ = statelog.Guarded(func() error { // a table that broke an invariant may not be able to
 		l.effects.Reset()

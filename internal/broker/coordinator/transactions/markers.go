@@ -2,6 +2,7 @@ package transactions
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,12 +19,20 @@ const (
 	courierBackoffMax = time.Second
 )
 
-// errand is one marker for one partition.
+// errand is one marker for one partition, as one life of a loop has decided it.
 type errand struct {
 	from *loop
+	life int64
 	m    transaction.Markers
 	tp   types.TopicPartition
 }
+
+// isOver reports whether who sent the errand has ended. What it leaves is not brought,
+// and what it brought isn't told: the log says what is decided, and the next life, or
+// another coordinator, sends markers of its own. A second copy that comes when those
+// have completed the transaction could end the producer's next one (KIP-98: it has the
+// same epoch).
+func (e errand) isOver() bool { return e.from.Context.Err() != nil || e.from.life.Load() != e.life }
 
 // couriers bring markers to the leaders of their partitions: one for each broker
 // that there is something for, with one request under way. Errands for partitions
@@ -32,7 +41,7 @@ type couriers struct {
 	c    *Coordinator
 	work *sync.WaitGroup
 	// written has a loop know that a partition has its marker.
-	written func(l *loop, ev transaction.MarkerWritten)
+	written func(errand)
 
 	mu      *sync.Mutex // guards the following
 	waiting map[types.BrokerID][]errand
@@ -40,7 +49,7 @@ type couriers struct {
 }
 
 func newCouriers(c *Coordinator) couriers {
-	return couriers{c: c, work: &sync.WaitGroup{}, written: (*loop).postWritten, mu: &sync.Mutex{}, waiting: map[types.BrokerID][]errand{}, running: map[types.BrokerID]bool{}}
+	return couriers{c: c, work: &sync.WaitGroup{}, written: errand.post, mu: &sync.Mutex{}, waiting: map[types.BrokerID][]errand{}, running: map[types.BrokerID]bool{}}
 }
 
 func (k *couriers) join() { clock.Join(k.c.o.Context, k.work) }
@@ -49,7 +58,7 @@ func (k *couriers) join() { clock.Join(k.c.o.Context, k.work) }
 func (k *couriers) send(from *loop, m transaction.Markers) {
 	errands := make([]errand, 0, len(m.Partitions))
 	for _, tp := range m.Partitions {
-		errands = append(errands, errand{from: from, m: m, tp: tp})
+		errands = append(errands, errand{from: from, life: from.life.Load(), m: m, tp: tp})
 	}
 	k.assign(errands)
 }
@@ -57,8 +66,8 @@ func (k *couriers) send(from *loop, m transaction.Markers) {
 // assign gives each errand to the courier of its partition's leader.
 func (k *couriers) assign(errands []errand) {
 	for _, e := range errands {
-		if e.from.Context.Err() != nil {
-			continue // another coordinator sends it
+		if e.isOver() {
+			continue
 		}
 		leader, _ := k.c.leaderOf(e.tp)
 		k.mu.Lock()
@@ -78,7 +87,7 @@ func (k *couriers) assign(errands []errand) {
 func (k *couriers) take(broker types.BrokerID) ([]errand, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	all := k.waiting[broker]
+	all := slices.DeleteFunc(k.waiting[broker], errand.isOver)
 	delete(k.waiting, broker)
 	if len(all) == 0 {
 		delete(k.running, broker)
@@ -129,7 +138,7 @@ func (k *couriers) deliver(broker types.BrokerID, errands []errand) []errand {
 	for i, e := range errands {
 		switch codes[i] {
 		case wire.None:
-			k.tell(e)
+			k.written(e)
 		case wire.ErrTransactionCoordinatorFenced:
 			// A later coordinator has written there already, and completes the transaction.
 			k.c.o.Logger.Debug("a marker comes too late", "partition", e.tp, "transactionalId", e.m.ID, "err", codes[i])
@@ -139,7 +148,7 @@ func (k *couriers) deliver(broker types.BrokerID, errands []errand) []errand {
 			// what was written since, and the id must not wait for ever.
 			k.c.o.Logger.Warn("a transaction's marker is older than its producer's batches", "partition", e.tp, "transactionalId", e.m.ID,
 				"producerId", e.m.ProducerID, "producerEpoch", e.m.Epoch)
-			k.tell(e)
+			k.written(e)
 		default:
 			again = append(again, e)
 		}
@@ -152,7 +161,7 @@ func (k *couriers) wait(errands []errand) []errand {
 	var left []errand
 	for _, e := range errands {
 		if _, gone := k.c.leaderOf(e.tp); gone {
-			k.tell(e)
+			k.written(e)
 			continue
 		}
 		left = append(left, e)
@@ -197,12 +206,13 @@ func (k *couriers) ask(ctx context.Context, broker types.BrokerID, errands []err
 	return true
 }
 
-// tell has the loop know that a partition has its marker. Only couriers call it: a
+// post has the loop know that the partition has its marker. Only couriers call it: a
 // loop that told itself could wait for room in its own queue.
-func (k *couriers) tell(e errand) {
-	k.written(e.from, transaction.MarkerWritten{ID: e.m.ID, ProducerID: e.m.ProducerID, Epoch: e.m.Epoch, Partition: e.tp})
-}
-
-func (l *loop) postWritten(ev transaction.MarkerWritten) {
-	l.inbox.Post(l.Context, func(transaction.RequestID) { l.step(ev) })
+func (e errand) post() {
+	l := e.from
+	l.inbox.Post(l.Context, func(transaction.RequestID) {
+		if !e.isOver() {
+			l.step(transaction.MarkerWritten{ID: e.m.ID, ProducerID: e.m.ProducerID, Epoch: e.m.Epoch, Partition: e.tp})
+		}
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tidemark/internal/await"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/transaction"
@@ -87,7 +88,21 @@ func part(n int32) types.TopicPartition { return types.TopicPartition{Topic: "t"
 // a loop's end of it: the partitions that it was told of.
 func deliver(t *testing.T, w *town, partitions ...types.TopicPartition) (told func() []types.TopicPartition) {
 	t.Helper()
-	c := New(Options{
+	c, told := office(t, w)
+	l := newLoop(c, 0, 7)
+	t.Cleanup(l.Stop)
+	c.send(l, markersFor(partitions...))
+	return told
+}
+
+func markersFor(partitions ...types.TopicPartition) transaction.Markers {
+	return transaction.Markers{ID: "id", ProducerID: 5, Epoch: 2, Commit: true, Partitions: partitions}
+}
+
+// office is a coordinator in a town, and the partitions whose markers its loops were told of.
+func office(t *testing.T, w *town) (c *Coordinator, told func() []types.TopicPartition) {
+	t.Helper()
+	c = New(Options{
 		NodeID: 1, Image: w.image.Load, Peers: w, Logger: slog.New(slog.DiscardHandler), Now: func() types.Millis { return 1 },
 		WriteMarker: func(_ context.Context, _ Marker, tp types.TopicPartition) wire.ErrCode {
 			w.mu.Lock()
@@ -98,15 +113,12 @@ func deliver(t *testing.T, w *town, partitions ...types.TopicPartition) (told fu
 	t.Cleanup(c.Close)
 	var mu sync.Mutex
 	var all []types.TopicPartition
-	c.written = func(_ *loop, ev transaction.MarkerWritten) {
+	c.written = func(e errand) {
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, ev.Partition)
+		all = append(all, e.tp)
 	}
-	l := newLoop(c, 0, 7)
-	t.Cleanup(l.Stop)
-	c.send(l, transaction.Markers{ID: "id", ProducerID: 5, Epoch: 2, Commit: true, Partitions: partitions})
-	return func() []types.TopicPartition {
+	return c, func() []types.TopicPartition {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(all)
@@ -157,6 +169,55 @@ func TestMarkerBehindItsProducer(t *testing.T) {
 	w.lead(2, 2)
 	told := deliver(t, w, part(0), part(1))
 	await.True(t, "both are told", func() bool { return len(told()) == 2 })
+}
+
+// A loop that begins anew sends its markers anew: those of the life before are brought no
+// more, since they could come when the producer's next transaction has begun.
+func TestMarkersOfAnEarlierLife(t *testing.T) {
+	w := &town{answers: map[types.BrokerID][]wire.ErrCode{}, brought: map[types.TopicPartition][]types.BrokerID{}}
+	w.lead(types.NoBroker, 2, types.NoBroker)
+	c, told := office(t, w)
+	l := newLoop(c, 0, 7)
+	t.Cleanup(l.Stop)
+	c.send(l, markersFor(part(0), part(1)))
+	await.True(t, "the marker of a partition with a leader is told", func() bool { return len(told()) == 1 })
+	l.life.Add(1)
+	c.send(l, markersFor(part(2)))
+	w.lead(2, 2, 2)
+	await.True(t, "the marker of this life is told", func() bool { return slices.Contains(told(), part(2)) })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := w.brought[part(0)]; len(got) != 0 {
+		t.Errorf("a marker of an earlier life was brought to %v", got)
+	}
+}
+
+// What a marker of an earlier life came to isn't counted: the present life's own is still
+// to be brought, and would come after the transaction was complete.
+func TestMarkersWrittenForAnEarlierLife(t *testing.T) {
+	w := &town{}
+	w.lead(2)
+	c, _ := office(t, w)
+	l := newLoop(c, 0, 7)
+	t.Cleanup(l.Stop)
+	l.clock = statelog.NewSteady(l.Context, c.o.Now)
+	l.table = transaction.NewTable(transaction.Config{})
+	l.table.Replay(transaction.Record{ID: "id", Value: &transaction.Metadata{ProducerID: 5, Epoch: 2, PrevProducerID: types.NoProducer, NextProducerID: types.NoProducer,
+		LastEpoch: transaction.NoEpoch, Timeout: 1000, State: transaction.PrepareCommit, Partitions: []types.TopicPartition{part(0)}}})
+	l.table.Loaded(l.now(), &l.effects)
+	e := errand{from: l, life: l.life.Load(), m: markersFor(part(0)), tp: part(0)}
+	f := func(completes bool) {
+		t.Helper()
+		e.post()
+		l.inbox.Work()
+		if got := len(l.effects.Appends) > 0; got != completes {
+			t.Errorf("the transaction is complete: %v", got)
+		}
+	}
+	l.life.Add(1)
+	f(false)
+	e.life = l.life.Load()
+	f(true)
 }
 
 // Before the cluster's level says that every node serves transactions, there is no coordinator.
