@@ -44,20 +44,22 @@ func (c *consumerGroup) deadline() types.Millis {
 	return at
 }
 
+// stateNow is the group's state as the log has it.
 func (c *consumerGroup) stateNow() (s State) {
-	c.AsKept(func() {
-		switch c.State() {
-		case consumer.GroupEmpty:
-			s = Empty
-		case consumer.GroupAssigning:
-			s = Assigning
-		case consumer.GroupReconciling:
-			s = Reconciling
-		case consumer.GroupStable:
-			s = Stable
-		}
-	})
+	c.AsKept(func() { s = stateOf(c.State()) })
 	return s
+}
+
+func stateOf(s consumer.GroupState) State {
+	switch s {
+	case consumer.GroupAssigning:
+		return Assigning
+	case consumer.GroupReconciling:
+		return Reconciling
+	case consumer.GroupStable:
+		return Stable
+	}
+	return Empty
 }
 
 // isEmpty reports whether the group has no members, of either protocol, and none is about to be one.
@@ -162,10 +164,7 @@ func (t *Table) pump(g *group, now types.Millis, out *Effects) {
 	for _, e := range c.Expire(env) {
 		t.noteConsumer(g, e.MemberID, "member is taken out: "+e.Why, out)
 	}
-	answers := make([]heartbeatAnswer, 0, len(waiting))
-	for _, ev := range waiting {
-		answers = append(answers, heartbeatAnswer{ev.Request, t.stepConsumer(g, env, ev, out)})
-	}
+	answers := t.stepConsumer(g, env, waiting, out)
 	// What a failed write left in doubt is settled before anybody is answered again, not sooner.
 	records := inGroup(g.id, c.Changes())
 	if len(records) == 0 || len(answers) == 0 && !c.HasChanged() {
@@ -188,26 +187,45 @@ func answerAll(answers []heartbeatAnswer, out *Effects) {
 	}
 }
 
-func (t *Table) stepConsumer(g *group, env consumer.Env, ev ConsumerHeartbeat, out *Effects) ConsumerHeartbeatResponse {
-	members := g.consumer.Size()
-	answer, refused := g.consumer.Heartbeat(env, ev.Heartbeat)
-	if refused != nil {
-		return ConsumerHeartbeatResponse{Code: ErrorCode(refused.Code), Message: refused.Message}
+// stepConsumer takes heartbeats, all of them before the first is answered.
+func (t *Table) stepConsumer(g *group, env consumer.Env, waiting []ConsumerHeartbeat, out *Effects) []heartbeatAnswer {
+	answers := make([]heartbeatAnswer, len(waiting))
+	filed := make([]consumer.Filed, len(waiting))
+	for i, ev := range waiting {
+		answers[i].request = ev.Request
+		members := g.consumer.Size()
+		var refused *consumer.Refusal
+		filed[i], refused = g.consumer.File(env, ev.Heartbeat)
+		switch {
+		case refused != nil:
+			answers[i].response = refusedHeartbeat(refused)
+		case ev.Epoch == consumer.StaticLeaveEpoch:
+			t.noteConsumer(g, ev.MemberID, "static member is away", out)
+		case ev.Epoch == consumer.LeaveEpoch:
+			t.noteConsumer(g, ev.MemberID, "member left", out)
+		case g.consumer.Size() > members:
+			t.noteConsumer(g, ev.MemberID, "member joined", out)
+		}
 	}
-	switch {
-	case ev.Epoch == consumer.StaticLeaveEpoch:
-		t.noteConsumer(g, answer.MemberID, "static member is away", out)
-	case ev.Epoch == consumer.LeaveEpoch:
-		t.noteConsumer(g, answer.MemberID, "member left", out)
-	case g.consumer.Size() != members:
-		t.noteConsumer(g, answer.MemberID, "member joined", out)
+	for i := range answers {
+		if answers[i].response.Code != None {
+			continue
+		}
+		answer, refused := g.consumer.Answer(env, filed[i])
+		if answers[i].response.Answer = answer; refused != nil {
+			answers[i].response = refusedHeartbeat(refused)
+		}
 	}
-	return ConsumerHeartbeatResponse{Answer: answer}
+	return answers
+}
+
+func refusedHeartbeat(r *consumer.Refusal) ConsumerHeartbeatResponse {
+	return ConsumerHeartbeatResponse{Code: ErrorCode(r.Code), Message: r.Message}
 }
 
 func (t *Table) noteConsumer(g *group, memberID, what string, out *Effects) {
-	d := g.consumer
-	out.Notes = append(out.Notes, Note{Group: g.id, What: what, MemberID: memberID, State: d.stateNow(), Generation: d.Epoch(), Members: d.Size()})
+	c := g.consumer
+	out.Notes = append(out.Notes, Note{Group: g.id, What: what, MemberID: memberID, State: stateOf(c.State()), Generation: c.Epoch(), Members: c.Size()})
 }
 
 // consumerWritten takes over what was written, or takes it back.

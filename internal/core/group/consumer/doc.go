@@ -3,12 +3,11 @@
 // assignment that a server-side assignor computes, and each member's way from
 // what it has to what it is to have.
 //
-// A Group takes heartbeats and gives answers. Every change of it is a Record, in
-// the terms of Kafka's own log: what is written is what was changed, and a
-// group that is loaded from its records is the group that wrote them. Changes
-// gather between Group.Change's start and its end; they are kept once the log
-// has them (Keep), or taken back (Drop) when it has not. Its owner has one write
-// under way at a time.
+// A Group takes heartbeats (File) and answers them (Answer); several that are filed
+// together share one target. Every change of it is a Record, in the terms of Kafka's own
+// log: what is written is what was changed, and a group that is loaded from its records is
+// the group that wrote them. Changes gather (Changes) until the log has them (Keep) or
+// may not have them (Drop). Its owner has one write under way at a time.
 //
 // It never reads a clock (each call carries the time), starts no goroutine and
 // draws no random number. Topics are what a Topics says: names, ids and numbers

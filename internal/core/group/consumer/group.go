@@ -55,11 +55,14 @@ type revoke struct {
 	by    types.Millis
 }
 
+// neverSeen is no version of topics: the group looks at them with the next heartbeat.
+const neverSeen int64 = -1
+
 // NewGroup makes a group of which nothing is known yet.
 func NewGroup(id string, cfg *Config) *Group {
 	return &Group{
 		id: id, cfg: cfg, targets: map[string][]Partition{}, regexes: map[string]*Resolved{}, members: map[string]*Member{},
-		static: map[string]string{}, owners: map[Partition]string{}, sessions: map[string]types.Millis{}, revokes: map[string]revoke{},
+		static: map[string]string{}, owners: map[Partition]string{}, sessions: map[string]types.Millis{}, revokes: map[string]revoke{}, seen: neverSeen,
 	}
 }
 

@@ -68,6 +68,7 @@ func TestRefusals(t *testing.T) {
 	f(0, join("m1", "a")) // a member that begins anew under its id
 	f(0, at("m1", LeaveEpoch))
 	f(UnreleasedInstanceID, join("s2", "a").static("i"))
+	f(InvalidRegularExpression, join("s2").static("j").regex("("))
 	f(FencedInstanceID, at("s2", 4).static("i"))
 	f(FencedInstanceID, at("s2", LeaveEpoch).static("i"))
 	f(UnknownMemberID, at("s", 4).static("j"))
@@ -310,5 +311,57 @@ func TestStrangeLog(t *testing.T) {
 	g.Loaded(1)
 	if len(g.members) != 2 || len(g.members["m1"].Assigned) != 0 || len(g.members["m2"].Assigned) != 1 || len(g.targets) != 0 {
 		t.Error(show(g))
+	}
+}
+
+// Heartbeats that are answered together share one target.
+func TestTogether(t *testing.T) {
+	b := newBench(t, map[string]int32{"a": 4})
+	var filed []Filed
+	for _, h := range []Heartbeat{join("m1", "a"), join("m2", "a"), join("s", "a").static("i"), at("m2", LeaveEpoch)} {
+		f, refused := b.g.File(b.env(), h)
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		filed = append(filed, f)
+	}
+	f := func(i int, want Code, epoch int32, n int) {
+		t.Helper()
+		a, refused := b.g.Answer(b.env(), filed[i])
+		code := Code(0)
+		if refused != nil {
+			code = refused.Code
+		}
+		if code != want || a.Epoch != epoch || len(a.Assignment) != n {
+			t.Errorf("%d: %d, %+v", i, code, a)
+		}
+	}
+	f(0, 0, 5, 2)
+	f(1, UnknownMemberID, 0, 0)
+	f(2, 0, 5, 2)
+	f(3, 0, LeaveEpoch, 0)
+	targets := 0
+	for _, r := range b.g.Changes() {
+		if _, ok := r.(TargetEpochRecord); ok {
+			targets++
+		}
+	}
+	if targets != 1 {
+		t.Errorf("%d targets", targets)
+	}
+}
+
+// Topics that came with a write that has failed are looked at again.
+func TestDropLooksAtTopicsAgain(t *testing.T) {
+	b := newBench(t, map[string]int32{"a": 1})
+	b.beat(join("m", "a").regex("x.*"))
+	b.topics.byName["x"] = Topic{Name: "x", ID: topicID("x"), Partitions: 1}
+	b.topics.version++
+	if _, refused := b.g.Heartbeat(b.env(), at("m", 2)); refused != nil || !b.g.HasChanged() {
+		t.Fatalf("%v, changes %v", refused, b.g.Changes())
+	}
+	b.g.Drop()
+	if a, code := b.beat(at("m", 2)); code != 0 || !slices.Equal(a.Assignment, slices.Concat(parts("a", 0), parts("x", 0))) {
+		t.Errorf("%+v, %d", a, code)
 	}
 }

@@ -74,42 +74,59 @@ func (h *Heartbeat) Validate(cfg *Config, groupID string) *Refusal {
 	return nil
 }
 
-// Heartbeat takes a valid heartbeat. The answer may be given once the changes are kept.
-func (g *Group) Heartbeat(env Env, h Heartbeat) (Answer, *Refusal) {
+// Filed is a heartbeat that has been taken and waits for its answer.
+type Filed struct {
+	h      Heartbeat
+	was    Position // the member's, before
+	leaves bool     // it is answered with answer
+	answer Answer
+}
+
+// File takes a valid heartbeat: who the member is and what it wants. Several may be filed
+// before they are answered: they share one computation of the target.
+func (g *Group) File(env Env, h Heartbeat) (Filed, *Refusal) {
 	if h.Epoch == LeaveEpoch || h.Epoch == StaticLeaveEpoch {
-		return g.leave(env, h)
+		answer, refused := g.leave(env, h)
+		return Filed{h: h, leaves: true, answer: answer}, refused
 	}
 	if h.MemberID == "" {
 		h.MemberID = h.FreshMemberID
 	}
 	if refused := g.admit(h); refused != nil {
-		return Answer{}, refused
+		return Filed{}, refused
 	}
 	before := g.members[h.MemberID]
 	if h.InstanceID != nil {
 		before = g.takeOver(env, h, before)
 	}
-	profile := h.profile(before)
-	if profile.Regex != "" && (before == nil || before.Regex != profile.Regex) {
-		if _, refused := compile(profile.Regex); refused != nil {
-			return Answer{}, refused
-		}
-	}
-	was := Position{}
+	f := Filed{h: h}
 	if before != nil {
-		was = before.Position
+		f.was = before.Position
 	}
-	g.subscribe(env, h.MemberID, before, profile)
+	g.subscribe(env, h.MemberID, before, h.profile(before))
+	g.keepAlive(h.MemberID, env.Now)
+	return f, nil
+}
+
+// Answer takes the member of a filed heartbeat as far as it can go, and tells it where it
+// is. The answer may be given once the changes are kept.
+func (g *Group) Answer(env Env, f Filed) (Answer, *Refusal) {
+	if f.leaves {
+		return f.answer, nil
+	}
+	m := g.members[f.h.MemberID]
+	if m == nil { // what was filed behind it has taken it out, or taken its place
+		return Answer{}, refuse(UnknownMemberID, "Member %s is not a member of group %s any more.", f.h.MemberID, g.id)
+	}
 	if g.epoch > g.targetEpoch {
 		g.retarget(env.Topics)
 	}
-	m := g.reconcile(env, g.members[h.MemberID], h)
-	g.keepAlive(m.ID, env.Now)
+	m = g.reconcile(env, m, f.h)
 	if len(g.changes) > 0 {
 		g.Check()
 	}
 	a := Answer{MemberID: m.ID, Epoch: m.Epoch, HeartbeatInterval: g.cfg.HeartbeatInterval}
-	if h.isFull() || h.Epoch != was.Epoch || !samePartitions(was.Assigned, m.Assigned) {
+	if f.h.isFull() || f.h.Epoch != f.was.Epoch || !samePartitions(f.was.Assigned, m.Assigned) {
 		a.HasAssignment, a.Assignment = true, m.Assigned.Sorted()
 	}
 	return a, nil
@@ -123,6 +140,9 @@ func (h *Heartbeat) isFull() bool {
 // admit decides whether the sender is, or may become, the member that it says it is.
 func (g *Group) admit(h Heartbeat) *Refusal {
 	m := g.members[h.MemberID]
+	if refused := g.admitRegex(h); refused != nil {
+		return refused
+	}
 	if refused := g.admitSize(h, m); refused != nil {
 		return refused
 	}
@@ -136,6 +156,15 @@ func (g *Group) admit(h Heartbeat) *Refusal {
 		return nil
 	}
 	return h.checkEpoch(m)
+}
+
+// admitRegex refuses an expression that is none. One that is in use was looked at before.
+func (g *Group) admitRegex(h Heartbeat) *Refusal {
+	if h.Regex == nil || *h.Regex == "" || g.patterns[*h.Regex] != nil {
+		return nil
+	}
+	_, refused := compile(*h.Regex)
+	return refused
 }
 
 func (g *Group) admitSize(h Heartbeat, m *Member) *Refusal {
@@ -243,10 +272,14 @@ func (h *Heartbeat) profile(before *Member) Profile {
 // subscribe files the member with its profile and raises the group's epoch if anybody
 // may have to be given other partitions.
 func (g *Group) subscribe(env Env, id string, before *Member, profile Profile) {
-	preferred := g.assignor()
 	isNew := before == nil
+	isSame := !isNew && before.Profile.equal(&profile)
+	if isSame && g.seen == env.Topics.Version() {
+		return // as nearly all heartbeats are
+	}
+	preferred := g.assignor()
 	moved := isNew || !slices.Equal(before.Topics, profile.Topics) || before.Regex != profile.Regex
-	if isNew || !before.Profile.equal(&profile) {
+	if !isSame {
 		g.write(ProfileRecord{Member: id, Value: &profile})
 	}
 	if moved || g.seen != env.Topics.Version() {

@@ -256,7 +256,7 @@ func (g *Group) Drop() {
 		g.Replay(r)
 		g.doubt[r.key()] = true
 	}
-	g.changes, g.undo = nil, nil
+	g.changes, g.undo, g.seen = nil, nil, neverSeen
 }
 
 // AsKept calls f with the group as it was before the changes that aren't kept yet.

@@ -19,7 +19,7 @@ type Topic struct {
 
 // Topics is what the cluster's metadata says of topics at one moment. It never changes.
 type Topics interface {
-	// Version differs between two that don't say the same.
+	// Version differs between two that don't say the same; 0 or more.
 	Version() int64
 	ByName(name string) (Topic, bool)
 	ByID(id types.TopicID) (Topic, bool)

@@ -55,7 +55,7 @@ type walker struct {
 // writes fail and coordinators die, and holds what they may read against each other.
 // TIDEMARK_WALKS says how many times.
 func TestWalk(t *testing.T) {
-	seeds, records := uint64(60), 0
+	seeds, records := uint64(150), 0
 	if n, err := strconv.ParseUint(os.Getenv("TIDEMARK_WALKS"), 10, 64); err == nil {
 		seeds = n
 	}
@@ -156,7 +156,7 @@ func (w *walker) any() {
 		w.expire()
 	case n == 36:
 		w.failedWrite(c)
-	case n == 37:
+	case n == 37 || n > 37 && w.broken == noFence:
 		w.late()
 	default:
 		w.die()
@@ -213,14 +213,20 @@ func (w *walker) beat(c *client, lost bool) {
 func (w *walker) beats(from int) {
 	type answer struct {
 		c *client
+		f Filed
 		a Answer
 		r *Refusal
 	}
 	var all []answer
 	for i := range 3 {
 		c := w.clients[(from+i)%len(w.clients)]
-		a, r := w.g.Heartbeat(w.env(), w.heartbeat(c))
-		all = append(all, answer{c, a, r})
+		f, r := w.g.File(w.env(), w.heartbeat(c))
+		all = append(all, answer{c: c, f: f, r: r})
+	}
+	for i := range all {
+		if all[i].r == nil {
+			all[i].a, all[i].r = w.g.Answer(w.env(), all[i].f)
+		}
 	}
 	w.keep()
 	for _, x := range all {

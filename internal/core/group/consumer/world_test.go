@@ -106,6 +106,15 @@ func (b *bench) reload() *Group {
 	return g
 }
 
+// Heartbeat files a heartbeat and answers it.
+func (g *Group) Heartbeat(env Env, h Heartbeat) (Answer, *Refusal) {
+	f, refused := g.File(env, h)
+	if refused != nil {
+		return Answer{}, refused
+	}
+	return g.Answer(env, f)
+}
+
 // join is the heartbeat of a member that comes in.
 func join(id string, topics ...string) Heartbeat {
 	return Heartbeat{MemberID: id, Epoch: JoinEpoch, RebalanceTimeout: 5000, Topics: topics, HasTopics: true, HasOwned: true, OwnMemberID: true, ClientID: "c", ClientHost: "/h"}
