@@ -36,8 +36,7 @@ func readJava(ctx context.Context, t *testing.T, bootstrap, group, topic string,
 	return javaConsole(ctx, t, bootstrap, group, topic, count)
 }
 
-// readJavaNew is a member of the new protocol (KIP-848) where the cluster has it: at the
-// source. At the standby the group goes on as a classic one, from the same offsets.
+// readJavaNew is a member of the new protocol (KIP-848) where the cluster has it.
 func readJavaNew(ctx context.Context, t *testing.T, bootstrap, group, topic string, count int) []string {
 	resp, err := client(t, bootstrap).Request(ctx, kmsg.NewPtrApiVersionsRequest())
 	if err != nil {
