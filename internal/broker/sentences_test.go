@@ -76,9 +76,15 @@ func TestWhatANodeThatCantStartSays(t *testing.T) {
 	}, "the node id is in use by the broker at", "choose another node id")
 	f("a program that is too old", func(w *world) *world {
 		closeNode(t, w.with().open()) // a new cluster is at the newest level
-		w.features = levels(1, meta.LevelDrills-1)
+		w.features = meta.SupportedFeatures()
+		w.features[meta.FeatureMetadata] = meta.LevelRange{Min: 1, Max: meta.LevelDrills - 1}
 		return w
-	}, "too old for the cluster", "start a newer tidemark")
+	}, meta.FeatureMetadata, "too old for the cluster", "start a newer tidemark")
+	f("a program that lacks a feature", func(w *world) *world {
+		w.features = meta.SupportedFeatures()
+		delete(w.features, meta.FeatureGroups)
+		return w
+	}, meta.FeatureGroups, "too old for the cluster", "start a newer tidemark")
 	f("metadata that went back", func(w *world) *world {
 		old := w.store.Backup()
 		b := w.open()

@@ -139,7 +139,7 @@ func (s Features) Refuses(finalized map[string]int16) string {
 		switch {
 		case level == 0:
 		case !known:
-			return fmt.Sprintf("the cluster uses %s at level %d, which this program doesn't know: start a newer tidemark", name, level)
+			return fmt.Sprintf("the cluster uses %s at level %d, which this program doesn't know: it is too old for the cluster, start a newer tidemark", name, level)
 		case level > r.Max:
 			return fmt.Sprintf("the cluster's %s is at level %d and this program supports %d to %d: it is too old for the cluster, start a newer tidemark", name, level, r.Min, r.Max)
 		case level < r.Min:
