@@ -126,6 +126,7 @@ func (f *fetchCall) look(p *fetchPart) {
 		p.touched = true
 		f.touched = append(f.touched, p)
 	}
+	p.asked = false
 	f.bytes -= p.res.Bytes
 	p.drop()
 	room := f.maxBytes - f.bytes

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"sync"
 
 	"tidemark/internal/assert"
@@ -23,6 +24,7 @@ type fetchPart struct {
 	logStart     types.Offset // a replica's own
 	tail         types.Tail   // a replica's own
 	maxBytes     int32
+	asked        bool // in a request that has not looked at the partition yet
 
 	// What there is of it: set by fetchCall.look.
 	part   Partition // nil while unknown, or not led here
@@ -147,6 +149,21 @@ func (q *fetchQueue) next() *fetchPart {
 	assert.That(p.queued, "I-62: %d of topic %d stood in its fetch queue twice", p.index, p.topic)
 	p.queued = false
 	return p
+}
+
+// takeAsked takes those out that the present request asks for and has not looked at.
+func (q *fetchQueue) takeAsked() (asked []*fetchPart) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list = slices.DeleteFunc(q.list, func(p *fetchPart) bool {
+		if !p.asked || p.forgotten {
+			return false
+		}
+		p.queued = false
+		asked = append(asked, p)
+		return true
+	})
+	return asked
 }
 
 // size is how many partitions wait.

@@ -46,10 +46,15 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // round looks at the partitions that wait in the queue now, up to the point
-// where the answer is full: what is left waits for the next request.
+// where the answer is full: what is left waits for the next request. What this one
+// names is looked at all the same, without records: a client takes what an incremental
+// answer leaves out for what agrees with it and has nothing new (R5, KIP-227).
 func (f *fetchCall) round() {
 	for range f.queue.size() {
 		if f.bytes > 0 && f.bytes >= f.maxBytes {
+			for _, p := range f.queue.takeAsked() {
+				f.look(p)
+			}
 			return
 		}
 		p := f.queue.next()

@@ -333,7 +333,7 @@ func (s *fetchSession) update(in *kmsg.FetchRequest) {
 func (p *fetchPart) ask(a *kmsg.FetchRequestTopicPartition) {
 	p.offset, p.logStart, p.maxBytes = types.Offset(a.FetchOffset), types.Offset(a.LogStartOffset), a.PartitionMaxBytes
 	p.currentEpoch, p.lastEpoch = types.LeaderEpoch(a.CurrentLeaderEpoch), types.LeaderEpoch(a.LastFetchedEpoch)
-	p.tail = types.Tail{}
+	p.tail, p.asked = types.Tail{}, true
 	a.UnknownTags.Each(func(tag uint32, value []byte) {
 		if tag == wire.FetchTailTag {
 			p.tail = wire.ParseFetchTail(value, p.offset)

@@ -147,6 +147,30 @@ func TestSessionIsFair(t *testing.T) {
 	}
 }
 
+// What an incremental request names is compared although the answer is full: a follower
+// takes what is left out for what agrees with its log.
+func TestSessionLooksAtWhatIsAsked(t *testing.T) {
+	w := newWorld(t)
+	w.topic("t", topicOptions{partitions: 3})
+	c := &sessionClient{w: w, version: 12}
+	c.fetch(nil, plain(0, 0))
+	for n := range int32(3) {
+		w.part("t", n).fill(5, 1000).advance(5)
+	}
+	w.part("t", 2).diverging = &EpochEnd{Epoch: 3, End: 2}
+	w.settings.FetchMaxBytes = 1 // one batch
+	out := c.fetch(nil, plain(1, 0), want{topic: "t", part: 2, offset: 4, epoch: unsaid, last: 4})
+	wantGot(t, out, got{Part: "t-0", HW: 5, Offsets: []types.Offset{0}}, got{Part: "t-1", HW: 5}, got{Part: "t-2", HW: 5})
+	if t.Failed() {
+		t.FailNow()
+	}
+	if d := out.Topics[0].Partitions[2].DivergingEpoch; d.Epoch != 3 || d.EndOffset != 2 {
+		t.Errorf("diverging epoch %+v", d)
+	}
+	// What was looked at without records has its turn.
+	wantGot(t, c.fetch(nil, plain(0, 1)), got{Part: "t-1", HW: 5, Offsets: []types.Offset{0}})
+}
+
 func TestSessionErrors(t *testing.T) {
 	w := newWorld(t)
 	w.topic("t", topicOptions{})
