@@ -66,10 +66,11 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 
 // mayDrop is R29: with a full vault only a divergence within one timeline list
 // and above the leader's high watermark may go unkept. Such records were never
-// committed anywhere.
+// committed anywhere, unless the leader lost them itself: it was elected uncleanly, or was
+// cut and has followed another history since. Then they lie below the own high watermark.
 func mayDrop(r *log.Removal) bool {
 	sameList := r.TimelinesAfter == nil || bytes.Equal(r.TimelinesBefore, r.TimelinesAfter)
-	return r.Cause == log.CauseDivergence && sameList && r.LeaderHighWatermark >= 0 && r.From >= r.LeaderHighWatermark
+	return r.Cause == log.CauseDivergence && sameList && r.LeaderHighWatermark >= 0 && r.From >= max(r.LeaderHighWatermark, r.HighWatermark)
 }
 
 // refuse answers a removal that can't be kept for want of room.

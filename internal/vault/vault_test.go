@@ -356,6 +356,7 @@ func TestFull(t *testing.T) {
 		o.MaxBytes = size - 1
 		v := openVault(t, o)
 		r := removal(t, m, data)
+		r.HighWatermark = r.From
 		change(&r)
 		id, err := v.Keep(r)
 		var full *ErrFull
@@ -367,7 +368,8 @@ func TestFull(t *testing.T) {
 		}
 	}
 	f("leader's mark unknown", func(r *log.Removal) { r.LeaderHighWatermark = -1 }, false)
-	f("above the leader's mark", func(r *log.Removal) { r.LeaderHighWatermark = 18 }, true)
+	f("above both marks", func(r *log.Removal) { r.LeaderHighWatermark = 18 }, true)
+	f("below the own mark: the leader has lost what was committed", func(r *log.Removal) { r.LeaderHighWatermark, r.HighWatermark = 18, 19 }, false)
 	f("below the leader's mark", func(r *log.Removal) { r.LeaderHighWatermark = 19 }, false)
 	f("timeline cut", func(r *log.Removal) {
 		r.LeaderHighWatermark, r.Cause, r.TimelinesAfter = 5, log.CauseTimeline, []byte("[]")
