@@ -55,7 +55,7 @@ func (m *Mirrors) AbandonOf(ctx context.Context, name string, topics []string, s
 			if err := isPresent(rec, start); err != nil {
 				return err
 			}
-			rec.Want = meta.WantStopped
+			rec.Want, rec.Cut = meta.WantStopped, nil
 			return nil
 		})
 	}

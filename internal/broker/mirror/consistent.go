@@ -35,7 +35,10 @@ type consistent struct {
 // PreviewConsistent finds the cut of a consistent failover of the topics, all if none are
 // named, and what it would leave behind. It changes nothing.
 func (m *Mirrors) PreviewConsistent(ctx context.Context, name string, topics []string) (Preview, error) {
-	c, err := m.findCut(ctx, name, topics)
+	c, err := m.underWay(name, topics)
+	if err == nil && c == nil {
+		c, err = m.findCut(ctx, name, topics)
+	}
 	if err != nil {
 		return Preview{}, err
 	}
@@ -64,14 +67,8 @@ func (m *Mirrors) failoverConsistent(ctx context.Context, name string, order Fai
 		return Status{}, fmt.Errorf("mirror %s has no partition yet that a cut could be found for: wait until its topics are there, or fail over without --consistent: %w", name, ErrState)
 	}
 	if len(left) > 0 {
-		c, err := m.findCut(ctx, name, topics)
+		c, err := m.orderCut(ctx, name, topics, start, plan)
 		if err != nil {
-			return Status{}, err
-		}
-		if plan != "" && plan != c.id {
-			return Status{}, fmt.Errorf("%s: plan %s no longer holds, now it is %s; look at the preview again: %w", core.PlanStale, plan, c.id, ErrPlan)
-		}
-		if err := m.writeCut(ctx, name, topics, start, c); err != nil {
 			return Status{}, err
 		}
 		plan = c.id
@@ -81,9 +78,83 @@ func (m *Mirrors) failoverConsistent(ctx context.Context, name string, order Fai
 	return m.failover(ctx, p)
 }
 
+// orderCut has the record say the cut that the topics are promoted at: the one that is
+// under way, or one that is found now.
+func (m *Mirrors) orderCut(ctx context.Context, name string, topics []string, start, plan string) (*consistent, error) {
+	c, err := m.underWay(name, topics)
+	if err != nil {
+		return nil, err
+	}
+	begun := c != nil
+	if !begun {
+		if c, err = m.findCut(ctx, name, topics); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.mayBegin(plan); err != nil || begun {
+		return c, err
+	}
+	return c, m.writeCut(ctx, name, topics, start, c)
+}
+
+// mayBegin judges a cut by the plan that was quoted; one below compaction needs it.
+func (c *consistent) mayBegin(plan string) error {
+	if plan != "" && plan != c.id {
+		return fmt.Errorf("%s: plan %s no longer holds, now it is %s; look at the preview again: %w", core.PlanStale, plan, c.id, ErrPlan)
+	}
+	for i := range c.facts {
+		if below := c.below(i); below != nil && plan == "" {
+			return fmt.Errorf("%s: %s: %w; leave its topic out, fail over without --consistent, or look at the preview and quote its plan: %w",
+				core.PlanRequired, c.facts[i].TopicPartition, below, ErrPlan)
+		}
+	}
+	return nil
+}
+
+// below says that a partition's cut lies below what its compaction has reached; nil if it doesn't.
+func (c *consistent) below(i int) *core.Refusal {
+	return core.BelowCompaction(c.cuts[i], c.facts[i].End, c.facts[i].Cleaned)
+}
+
+// underWay gives the cut of a consistent failover that has begun, for what is left of it:
+// at another one, its transactions would be half there. Nil if none is under way.
+func (m *Mirrors) underWay(name string, topics []string) (*consistent, error) {
+	image := m.o.Node.Image()
+	e, ok := image.Mirror(name)
+	if !ok || e.Record.Cut == nil || e.Record.Cut.StartID != e.Record.StartID {
+		return nil, nil
+	}
+	c, pending := &consistent{id: e.Record.Cut.ID}, false
+	var late []string // asked for, and not in the cut
+	for t := range image.TopicsByName() {
+		for p := range image.PartitionsOf(t.ID) {
+			if p.Record == nil || !(part{Mirror: name}).isOf(t, p) {
+				continue
+			}
+			tp := types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number}
+			at, in := cutOf(e.Record, p.ID, p.Record.Mirror.StartID)
+			pending = pending || in
+			switch asked := (part{Topics: topics}).names(t.Record.Name); {
+			case in && asked:
+				c.facts, c.cuts = append(c.facts, core.TxnFacts{TopicPartition: tp}), append(c.cuts, at)
+			case asked:
+				late = append(late, tp.String())
+			}
+		}
+	}
+	switch whole := e.Record.Want == meta.WantStopped; {
+	case !pending && !whole:
+		return nil, nil // it has ended
+	case len(late) > 0:
+		return nil, fmt.Errorf("mirror %s: the consistent failover at cut %s has begun, and %s isn't in it: end that one first, with the same order once more, and fail this over without --consistent, or both: %w",
+			name, e.Record.Cut.ID, late[0], ErrState)
+	}
+	return c, nil
+}
+
 // findCut asks all leaders twice: when the source was seen complete, then for the transactions since.
 func (m *Mirrors) findCut(ctx context.Context, name string, topics []string) (*consistent, error) {
-	p := part{Mirror: name, Topics: topics, Since: -1}
+	p := part{Mirror: name, Topics: topics, StartID: m.startOf(name), Since: -1}
 	before := m.o.Node.Now()
 	seen, err := m.askTxns(ctx, p)
 	if err != nil {
@@ -196,6 +267,12 @@ func (m *Mirrors) writeCut(ctx context.Context, name string, topics []string, st
 		if int(tp.Partition) < len(cut.Offsets[key]) {
 			cut.Offsets[key][tp.Partition] = c.cuts[i]
 		}
+		if c.below(i) != nil {
+			if cut.Compacted == nil {
+				cut.Compacted = map[string][]int32{}
+			}
+			cut.Compacted[key] = append(cut.Compacted[key], tp.Partition)
+		}
 	}
 	return m.update(ctx, name, func(rec *meta.MirrorRecord) error {
 		if err := isPresent(rec, start); err != nil {
@@ -204,6 +281,11 @@ func (m *Mirrors) writeCut(ctx context.Context, name string, topics []string, st
 		for _, tp := range m.unpromotedOf(name, topics) {
 			if !slices.ContainsFunc(c.facts, func(f core.TxnFacts) bool { return f.TopicPartition == tp }) {
 				return fmt.Errorf("mirror %s has %s since the cut was found: try again: %w", name, tp, ErrState)
+			}
+		}
+		if rec.Cut != nil && rec.Cut.StartID == rec.StartID {
+			if other, err := m.underWay(name, topics); other != nil || err != nil {
+				return fmt.Errorf("mirror %s: another consistent failover has begun meanwhile, at cut %s: try again: %w", name, rec.Cut.ID, ErrState)
 			}
 		}
 		cut.StartID, rec.Cut = rec.StartID, cut
@@ -222,8 +304,12 @@ func (m *Mirrors) previewCut(ctx context.Context, name string, topics []string, 
 	}
 	out := Preview{Mirror: name, SourceClusterID: e.Record.SourceClusterID, Plan: c.id, Partitions: []PartitionPlan{}}
 	at := make(map[string]types.Offset, len(c.facts))
+	why := map[types.TopicPartition]string{}
 	for i := range c.facts {
 		at[c.facts[i].TopicPartition.String()] = c.cuts[i]
+		if below := c.below(i); below != nil {
+			why[c.facts[i].TopicPartition] = below.Error()
+		}
 	}
 	list, err := m.everywhere(ctx, partCutSurvey, part{Mirror: name, Topics: topics, Cut: at}, peerPatience)
 	if err != nil {
@@ -237,6 +323,9 @@ func (m *Mirrors) previewCut(ctx context.Context, name string, topics []string, 
 		if len(o.Plan.Cuts) > 0 {
 			cut++
 		}
+		if o.Plan.PlanWhy = why[o.TopicPartition]; o.Plan.PlanWhy != "" {
+			o.Plan.PlanNeeded, out.PlanNeeded = true, true
+		}
 		out.Records, out.Markers, out.Bytes = out.Records+o.Plan.Records, out.Markers+o.Plan.Markers, out.Bytes+o.Plan.Bytes
 		out.Partitions = append(out.Partitions, *o.Plan)
 	}
@@ -249,6 +338,10 @@ func (m *Mirrors) previewCut(ctx context.Context, name string, topics []string, 
 			len(list), cut, out.amount())
 	}
 	out.Message = append(out.Message, head, "Transactions that are open then are aborted.")
+	if i := slices.IndexFunc(out.Partitions, func(pp PartitionPlan) bool { return pp.PlanWhy != "" }); i >= 0 {
+		out.Message = append(out.Message, fmt.Sprintf("A plan is needed, for %d partitions, %s-%d first: %s. Without the plan: leave the topic out, or fail over without --consistent.",
+			len(why), out.Partitions[i].Topic, out.Partitions[i].Partition, out.Partitions[i].PlanWhy))
+	}
 	return out, nil
 }
 
@@ -289,15 +382,20 @@ func cutOf(rec *meta.MirrorRecord, id meta.PartitionID, startID string) (types.O
 	return list[id.Number], true
 }
 
-// cutFor is where the partition is promoted if a consistent failover is under way.
-func (r *run) cutFor(o Owned, id meta.PartitionID) *types.Offset {
-	rec, _ := o.Record()
+// atCut has a partition promoted at the cut of a consistent failover under way. One that such
+// a failover of the whole mirror doesn't speak of was made after its cut was found: taken at
+// its log end, it could hold half of a transaction.
+func (r *run) atCut(req *core.PromoteRequest, rec *meta.PartitionRecord, id meta.PartitionID) error {
 	e, ok := r.m.o.Node.Image().Mirror(r.name)
-	if !ok || rec == nil || rec.Mirror == nil {
+	if !ok || rec == nil || !rec.IsMirror() {
 		return nil
 	}
 	if at, ok := cutOf(e.Record, id, rec.Mirror.StartID); ok {
-		return &at
+		req.At, req.Compacted = &at, slices.Contains(e.Record.Cut.Compacted[id.Topic.String()], id.Number)
+		return nil
+	}
+	if cut := e.Record.Cut; e.Record.Want == meta.WantStopped && cut != nil && cut.StartID == e.Record.StartID {
+		return &core.Refusal{Reason: core.NotInCut, Detail: fmt.Sprintf("it was made after the consistent cut %s was found: fail it over without --consistent", cut.ID)}
 	}
 	return nil
 }

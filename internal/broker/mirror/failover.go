@@ -344,7 +344,10 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 			}
 			return err
 		}
-		req := core.PromoteRequest{TimelineID: r.m.o.IDs.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now(), At: r.cutFor(o, p.id)}
+		req := core.PromoteRequest{TimelineID: r.m.o.IDs.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now()}
+		if err := r.atCut(&req, rec, p.id); err != nil {
+			return err
+		}
 		done, rev, err := c.promote(o, req)
 		if err != nil || done.Outcome == core.AlreadyPromoted {
 			return err

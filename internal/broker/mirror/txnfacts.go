@@ -68,7 +68,7 @@ func (m *Mirrors) txnsHere(ctx context.Context, p part) ([]outcome, error) {
 	list := m.ledHere(m.o.Node.Image(), p.isOf)
 	out := make([]outcome, len(list))
 	return out, m.inParallel(ctx, list, func(i int, l led) {
-		f, err := m.txnFacts(ctx, r, l, p.Since)
+		f, err := m.txnFacts(ctx, r, l, p)
 		if err != nil {
 			out[i] = refusedOutcome(l.tp, err)
 			return
@@ -77,20 +77,31 @@ func (m *Mirrors) txnsHere(ctx context.Context, p part) ([]outcome, error) {
 	})
 }
 
-// txnFacts are one partition's.
-func (m *Mirrors) txnFacts(ctx context.Context, r *run, l led, since types.Millis) (*core.TxnFacts, error) {
+// txnFacts are one partition's, in the start that is to end: a log that doesn't follow
+// it yet, or owes its first cut, will hold something else when it is promoted.
+func (m *Mirrors) txnFacts(ctx context.Context, r *run, l led, p part) (*core.TxnFacts, error) {
 	var seen core.Sightings
+	c := &copier{}
 	if r != nil {
-		if c := r.copier(l.id); c != nil {
+		if at := r.copier(l.id); at != nil {
+			c = at
 			c.noteStill()
 			seen = c.sights.clone()
 		}
 	}
 	var view log.View
+	var cleaned types.Offset
 	var producers []txn.Producer
 	err := l.part.Do(ctx, func(o Owned) error {
 		if o.Log() == nil || !o.Leading() {
 			return errors.New("this node does not lead the partition at the moment")
+		}
+		own := c.own(o)
+		cleaned = own.Cleaned
+		if rec, _ := o.Record(); rec == nil {
+			return errors.New("the partition can't be read here")
+		} else if err := core.Promotable(rec, p.StartID, &own); err != nil {
+			return err
 		}
 		view, producers = o.Log().View(), o.Log().Producers()
 		return nil
@@ -100,7 +111,7 @@ func (m *Mirrors) txnFacts(ctx context.Context, r *run, l led, since types.Milli
 	}
 	f := &core.TxnFacts{
 		TopicPartition: l.tp, Start: view.LogStart, End: view.LogEnd, CompleteAt: seen.AbsentAt(view.LogEnd),
-		From: view.LogEnd, FromKnown: seen.KnownBy(view.LogEnd - 1),
+		Cleaned: cleaned, From: view.LogEnd, FromKnown: seen.KnownBy(view.LogEnd - 1),
 	}
 	ended := false
 	for _, p := range producers {
@@ -112,10 +123,10 @@ func (m *Mirrors) txnFacts(ctx context.Context, r *run, l led, since types.Milli
 		}
 		ended = ended || p.CoordinatorEpoch >= 0
 	}
-	if since < 0 || !ended {
+	if p.Since < 0 || !ended {
 		return f, nil
 	}
-	from := max(seen.Until(since), view.LogEnd-scanMost)
+	from := max(seen.Until(p.Since), view.LogEnd-scanMost)
 	f.From = max(min(from, view.LogEnd-scanLeast), view.LogStart)
 	s := txnScan{facts: f, seen: &seen, begun: map[types.ProducerID]txnBegun{}, first: map[types.ProducerID]int16{}}
 	if err := s.read(ctx, l.part.Log()); err != nil {

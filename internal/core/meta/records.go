@@ -237,6 +237,9 @@ type ConsistentCut struct {
 	At      types.Millis `json:"at"`
 	// Offsets are by topic id and partition number; -1: not a partition of this failover.
 	Offsets map[string][]types.Offset `json:"offsets"`
+	// Compacted are the partitions, by topic id, of which the operator was told that
+	// their compaction has reached beyond the cut (docs/adr/0027).
+	Compacted map[string][]int32 `json:"compacted,omitempty"`
 }
 
 // BrokerConfigRecord holds dynamic settings of one broker, or of all.

@@ -53,6 +53,8 @@ type TxnFacts struct {
 	// Ends are the markers from From on, by offset.
 	Ends []TxnEnd  `json:"ends,omitempty"`
 	Open []TxnOpen `json:"open,omitempty"`
+	// Cleaned is how far this log's own compaction has reached.
+	Cleaned types.Offset `json:"cleaned,omitempty"`
 	// Older are, of producers that may have ended transactions below From, the
 	// highest epoch that such a one can have.
 	Older map[types.ProducerID]int16 `json:"older,omitempty"`
@@ -63,6 +65,23 @@ const UnknownTransactions Reason = "TRANSACTIONS_UNKNOWN"
 
 // CutOutOfReach refuses a promotion at a consistent cut that the leader's log doesn't reach.
 const CutOutOfReach Reason = "CUT_OUT_OF_REACH"
+
+// CutBelowCompaction refuses a consistent cut that leaves keys without a value which they had at it.
+const CutBelowCompaction Reason = "CUT_BELOW_COMPACTION"
+
+// NotInCut refuses the promotion of what a consistent failover's cut doesn't speak of.
+const NotInCut Reason = "NOT_IN_CUT"
+
+// BelowCompaction refuses a cut of a log below what its own compaction has reached: a
+// record that lay below the cut may have gone because of a newer one above it, which the cut
+// takes (docs/adr/0027). Nil if that can't be, or if nothing is cut.
+func BelowCompaction(cut, end, cleaned types.Offset) *Refusal {
+	if cut >= end || cut >= cleaned {
+		return nil
+	}
+	return &Refusal{CutBelowCompaction, fmt.Sprintf(
+		"this log was compacted up to offset %d, above the consistent cut at %d: keys written between them would be left without the values that they had at the cut", cleaned, cut)}
+}
 
 // ConsistentCuts gives for each partition the offset up to which it may be kept
 // so that no transaction is half committed: the highest such cut that is
@@ -290,6 +309,9 @@ func CutsID(parts []TxnFacts, cuts []types.Offset) string {
 	h := sha256.New()
 	for i := range parts {
 		fmt.Fprintln(h, parts[i].TopicPartition, parts[i].End, cuts[i])
+		if r := BelowCompaction(cuts[i], parts[i].End, parts[i].Cleaned); r != nil {
+			fmt.Fprintln(h, r.Reason) // a plan that didn't say so is another
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }

@@ -25,6 +25,8 @@ type PromoteRequest struct {
 	// above goes to the vault with the first cut of each replica (R19), as the entry of the new
 	// timeline begins there.
 	At *types.Offset
+	// Compacted: the operator was told that At lies below what compaction has reached.
+	Compacted bool
 	// Facts are what the leader's machine last saw of the source; nil if there is no
 	// machine, then the record's facts count.
 	Facts *Facts
@@ -129,6 +131,13 @@ func findPromotion(rec *meta.PartitionRecord, startID string) (Promotion, bool) 
 	return Promotion{}, false
 }
 
+// Promotable refuses what could not be promoted as it is held now: what is no mirror of
+// this start, or still owes the cut that the start's timelines ask for. What such a log
+// holds is not what a promotion will find in it.
+func Promotable(rec *meta.PartitionRecord, startID string, own *Own) error {
+	return promotable(rec, PromoteRequest{StartID: startID, Own: own})
+}
+
 // promotable refuses what R23 and R19 forbid.
 func promotable(rec *meta.PartitionRecord, r PromoteRequest) error {
 	switch {
@@ -138,11 +147,17 @@ func promotable(rec *meta.PartitionRecord, r PromoteRequest) error {
 		return &Refusal{StaleRequest, fmt.Sprintf("the request ends start %s, the present start is %s", r.StartID, rec.Mirror.StartID)}
 	}
 	if owed := timeline.FirstCut(r.Own.replica(), rec.Timelines, rec.LeaderEpoch); owed.Kind != timeline.CutNothing {
-		return &Refusal{FirstCutOwed, "this replica has not made its first cut yet"}
+		return &Refusal{FirstCutOwed, "this replica has not made its first cut yet; try again"}
 	}
 	if r.At != nil && (*r.At > r.Own.LogEnd || *r.At < r.Own.LogStart) {
 		return &Refusal{CutOutOfReach, fmt.Sprintf("the consistent cut is at offset %d and this replica holds %d to %d: have the replica lead that the cut was found on, or fail over without --consistent",
 			*r.At, r.Own.LogStart, r.Own.LogEnd-1)}
+	}
+	if r.At != nil && !r.Compacted {
+		if below := BelowCompaction(*r.At, r.Own.LogEnd, r.Own.Cleaned); below != nil {
+			below.Detail += ": fail over without --consistent"
+			return below
+		}
 	}
 	return nil
 }

@@ -102,8 +102,25 @@ func TestPromoteRefusals(t *testing.T) {
 	}, FirstCutOwed)
 	f(func(p *meta.PartitionRecord, r *PromoteRequest) { r.Own.Checkpoint.LeaderEpoch = 8 }, FirstCutOwed)
 	f(func(p *meta.PartitionRecord, r *PromoteRequest) { r.Own.HasCheckpoint = false }, FirstCutOwed)
+	at := types.Offset(3)
+	f(func(_ *meta.PartitionRecord, r *PromoteRequest) { r.At, r.Own.Cleaned = &at, 4 }, CutBelowCompaction)
 
 	rec, own := mirrored(t)
+	own.Cleaned = 4
+	for _, r := range []PromoteRequest{{At: &at, Compacted: true}, {At: &own.LogEnd}, {}} {
+		if r.TimelineID, r.Own = "P", own; r.At == &own.LogEnd {
+			r.Own.HighWatermark = own.LogEnd
+		}
+		if _, err := Promote(&rec, r); err != nil {
+			t.Errorf("nothing is lost that nobody was told of: %v", err)
+		}
+	}
+	own.Checkpoint.LeaderEpoch = 8
+	if err := Promotable(&rec, "s1", own); err == nil {
+		t.Error("what owes its first cut is taken for what a promotion will find")
+	}
+
+	rec, own = mirrored(t)
 	rec.LeaderEpoch = math.MaxInt32
 	if _, err := Promote(&rec, PromoteRequest{TimelineID: "P", Own: own}); !errors.Is(err, timeline.ErrNoEpochLeft) {
 		t.Errorf("no epoch left: %v", err)
