@@ -109,7 +109,7 @@ type siteJudge struct {
 	promised map[meta.PartitionID]map[*grain]bool
 	kept     map[string]map[string]bool // what a machine's vault was seen to hold
 	wants    map[string]string          // what operators want of each mirror, by its name
-	consent  map[string]string          // plans that starts quoted, by start id
+	consent  map[consentTo]string       // plans that starts quoted
 	// uncleanly are the partitions that had an unclean election here.
 	uncleanly map[meta.PartitionID]bool
 	// adoptedAt is when a partition's list changed last.
@@ -145,7 +145,7 @@ func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
 	return &siteJudge{
 		a: a, c: c, revs: map[string]meta.Revision{}, records: map[meta.PartitionID]*meta.PartitionRecord{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
 		logs: map[*held]*siteLog{}, before: map[string]*siteLog{}, promised: map[meta.PartitionID]map[*grain]bool{}, kept: map[string]map[string]bool{},
-		uncleanly: map[meta.PartitionID]bool{}, adoptedAt: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[string]string{}, shrunk: -1,
+		uncleanly: map[meta.PartitionID]bool{}, adoptedAt: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[consentTo]string{}, shrunk: -1,
 	}
 }
 
@@ -577,7 +577,7 @@ func (s *siteJudge) release(m *machine, h *held, l *siteLog, cut []*grain) {
 	}
 	s.shrunk = s.a.w.k.now
 	for _, g := range cut {
-		if g.site == s.c.number && s.promised[h.id][g] && s.consent[rec.Mirror.StartID] == "" && s.a.survives(g, rec.Timelines) && !s.sourceShrank(rec) {
+		if g.site == s.c.number && s.promised[h.id][g] && s.consent[consentTo{h.id, rec.Mirror.StartID}] == "" && s.a.survives(g, rec.Timelines) && !s.sourceShrank(rec) {
 			s.a.fail("Consent", "%s %s: %s was written here and is cut for start %s, which no operator's plan covers (R24)", m.name, h.part.Name(), g, rec.Mirror.StartID)
 			return
 		}

@@ -98,6 +98,9 @@ func (w *mirrors) writeToDrill(c *cluster, p *meta.Partition) {
 		return
 	}
 	w.net.send("rehearsal", m.name, "produce", func() {
+		if !m.serves() {
+			return // it ended on the way
+		}
 		m.task(func() {
 			if _, err := m.produce(p.ID.Topic, p.ID.Number, raw, -1); err == nil {
 				w.drillWrites()[p.ID] = w.k.now

@@ -84,7 +84,7 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	}
 	s.a.w.k.note(s.c.prefix+"store", "partition %d: %s", id.Number, describe(rec))
 	if rec.Mirror != nil && rec.Mirror.PlanID != "" {
-		s.consent[rec.Mirror.StartID] = rec.Mirror.PlanID
+		s.consent[consentTo{id, rec.Mirror.StartID}] = rec.Mirror.PlanID
 	}
 	if old == nil {
 		if rec.Mirror != nil && s.wants[rec.Mirror.Name] == meta.WantStopped {
@@ -181,6 +181,12 @@ func (s *siteJudge) promotedOnce(id meta.PartitionID, old, rec *meta.PartitionRe
 	}
 }
 
+// consentTo is one partition's start: each quotes a plan of its own.
+type consentTo struct {
+	id    meta.PartitionID
+	start string
+}
+
 // adopted judges the adoption of another list: what this cluster's clients were
 // promised on timelines that it gives up needs an operator's plan (R24), and is no
 // longer promised.
@@ -207,11 +213,11 @@ func (s *siteJudge) adopted(id meta.PartitionID, rec *meta.PartitionRecord) {
 		return
 	}
 	s.a.w.k.probe("adoption gives up own records")
-	plan, shown := s.a.plans[s.c.id+s.consent[rec.Mirror.StartID]]
+	plan, shown := s.a.plans[s.c.id+s.consent[consentTo{id, rec.Mirror.StartID}]]
 	switch {
 	case len(rec.Mirror.Before) == 0 || !s.a.survives(example, rec.Mirror.Before):
 		// Given up by an earlier start, or by a source that was followed.
-	case s.consent[rec.Mirror.StartID] == "":
+	case s.consent[consentTo{id, rec.Mirror.StartID}] == "":
 		s.a.fail("Consent", "site %s partition %d: %d batches that were written here are given up without a plan, %s among them (R24)", s.c.id, id.Number, lost, example)
 	case shown && plan.LogEnd != rec.Mirror.EndBefore:
 		s.a.fail("Consent", "site %s partition %d: the plan was made at log end %d, the adoption at %d (R24, R25)", s.c.id, id.Number, plan.LogEnd, rec.Mirror.EndBefore)
