@@ -130,5 +130,8 @@ func (d *logDir) finish(clean bool, epoch types.BrokerEpoch, now seenMark) error
 	if !clean {
 		return nil
 	}
+	if err := d.checkpoints.NoteSizes(epoch); err != nil {
+		return err
+	}
 	return log.WriteCleanShutdown(d.fs, d.path, epoch)
 }

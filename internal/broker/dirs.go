@@ -152,7 +152,7 @@ func openDir(fsys vfs.FS, path string, cfg *config.Broker, fresh ids.Source, l *
 	if err := d.readState(l); err != nil {
 		return nil, fmt.Errorf("log dir %s: %w", path, err)
 	}
-	d.distrustLostFolders(l)
+	d.distrustLosses(l)
 	return d, nil
 }
 

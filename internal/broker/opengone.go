@@ -23,12 +23,28 @@ func (p *Partition) tellGone(rec *meta.PartitionRecord) {
 		"partition", p.tp.String(), "dir", p.dir.path, "highWatermark", int64(high))
 }
 
-// distrustLostFolders takes the clean-shutdown mark back from a dir that lacks a
-// partition's folder: the node is no longer what closed cleanly. Elected for that
-// mark, it would lead with an empty log, and the others would cut theirs (R11).
-func (d *logDir) distrustLostFolders(l *slog.Logger) {
+// distrustLosses takes the clean-shutdown mark back from a dir that lacks a
+// partition's folder or bytes of its segments: the node is no longer what closed
+// cleanly. Elected for that mark, it would lead with a log that ends early, and the
+// others would cut theirs to it (R11). It runs before the registration that names the
+// mark, and opens no log.
+func (d *logDir) distrustLosses(l *slog.Logger) {
 	if !d.clean || d.cleanEpoch == types.NoBrokerEpoch {
 		return
+	}
+	const counts = "since the clean stop: it counts as an unclean one, so that replicas elsewhere go before this node's"
+	epoch := d.cleanEpoch
+	distrust := func(what string, args ...any) {
+		d.cleanEpoch = types.NoBrokerEpoch
+		l.Error(what+" "+counts, append([]any{"dir", d.path}, args...)...)
+	}
+	short, err := d.checkpoints.Shortened(epoch)
+	switch {
+	case err != nil:
+		distrust("whether logs have lost records can't be told", "err", err)
+	case len(short) > 0:
+		first := short[0]
+		distrust("partitions' files are gone or shorter", "partitions", len(short), "first", first.Folder, "bytes", first.Was, "found", first.Found)
 	}
 	var lost []string
 	for _, tp := range d.checkpoints.WithRecords() {
@@ -36,11 +52,9 @@ func (d *logDir) distrustLostFolders(l *slog.Logger) {
 			lost = append(lost, tp.String())
 		}
 	}
-	if len(lost) == 0 {
-		return
+	if len(lost) > 0 {
+		distrust("folders of partitions are gone", "partitions", len(lost), "first", lost[0])
 	}
-	d.cleanEpoch = types.NoBrokerEpoch
-	l.Error("folders of partitions are gone since the clean stop: it counts as an unclean one, so that replicas elsewhere go before this node's", "dir", d.path, "partitions", len(lost), "first", lost[0])
 }
 
 // forkPrefix begins the names of a drill's topics: their folders may not have their names yet.

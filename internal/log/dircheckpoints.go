@@ -38,7 +38,8 @@ type DirCheckpoints struct {
 	// gone are partitions that the files may still name and that are no more. A log
 	// of the same name must not be taken for one of them (Begin).
 	gone  map[types.TopicPartition]bool
-	asked int64 // counts requests to write
+	sizes map[string]int64 // as the clean shutdown before the open noted them (Shortened)
+	asked int64            // counts requests to write
 
 	writing sync.Mutex // held for one write of the files; guards the following
 	written int64      // requests up to this one are on disk
