@@ -12,6 +12,7 @@
 // It never decides anything about a transaction. A write of unknown outcome ends a
 // loop's table: its ids are loaded anew, and what the log says is what was decided.
 //
-// Tested by goldens of the record bytes against kmsg, and over a partition in
-// memory: whole lives, restarts, failed writes, markers that are refused.
+// Tested here by goldens of the record bytes against kmsg and of the couriers' markers.
+// Whole lives, restarts and failed writes are the simulator's (profile cluster-txn), on
+// the production node, and test/e2e's (TestTransactions...) with real clients.
 package transactions
