@@ -2,10 +2,12 @@ package sim
 
 import (
 	"testing"
+	"time"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // aTxnJudge gives the judge of a run that has not begun, and one transaction of it that
@@ -139,4 +141,72 @@ func TestReadersOfCommittedRecordsAreJudged(t *testing.T) {
 	f(markerOf(batch.Abort), true, false)
 	f(markerOf(batch.Abort), false, true)
 	f(nil, false, true)
+}
+
+// An acknowledgement is one of another batch by right only where a producer's epoch was
+// given again: the log holds another transaction's batch of that epoch and sequence there.
+func TestAnEpochThatWasGivenAgain(t *testing.T) {
+	j, run := aTxnJudge(t)
+	other := j.begins(&txnClient{w: j.w, id: j.w.ids[0]})
+	f := func(holds []byte, want bool) {
+		t.Helper()
+		h := &held{shadowLog: &shadowLog{shadow: shadow{batches: []shadowBatch{{base: 7, next: 8, raw: holds}}}}}
+		if got := isRepeated(h, 7, dataOf(t, run, 1), func(raw []byte) bool { return j.runOf(raw) != run }); got != want {
+			t.Errorf("repeated: %v", got)
+		}
+	}
+	f(dataOf(t, other, 1), true)
+	f(dataOf(t, other, 2), false)
+	f(dataOf(t, run, 1), false)
+	if isRepeated(nil, 7, dataOf(t, run, 1), nil) {
+		t.Error("a log that isn't there holds it")
+	}
+}
+
+// CoordinatorFence can fail: a broker answers for an id whose partition it doesn't hold, or
+// follows; and it doesn't where the partition's leader answers, or one that isn't asked as a coordinator.
+func TestCoordinatorsAreJudged(t *testing.T) {
+	f := func(breaks bool, story func(j *txnJudge, leader, follower *machine, id *txnID)) {
+		t.Helper()
+		o, err := SwarmCluster(1, "cluster-txn")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Rates = map[string]float64{}
+		c := newCluster(1, &o, &Mutation{}, nil)
+		defer c.end()
+		var leader *machine
+		var id *txnID
+		for at := time.Second; leader == nil && at < time.Minute; at += time.Second {
+			c.k.runUntil(at, 0)
+			if c.txns == nil || !c.txns.begun {
+				continue
+			}
+			id = c.txns.ids[0]
+			if r := c.check.ledger(c.txnPartition(id.name)).record; r != nil && r.Leader != types.NoBroker && len(r.ISR) > 1 {
+				leader = c.machine(r.Leader)
+			}
+		}
+		if leader == nil || c.k.failure != nil {
+			t.Fatalf("nobody coordinates: %v", c.k.failure)
+		}
+		var follower *machine
+		for _, m := range c.machines {
+			if m != leader && m.held(c.txnPartition(id.name)) != nil {
+				follower = m
+			}
+		}
+		story(c.txns.judge, leader, follower, id)
+		if found := c.k.failure; (found != nil) != breaks || breaks && found.Invariant != "CoordinatorFence" {
+			t.Errorf("found %v", found)
+		}
+	}
+	f(false, func(j *txnJudge, leader, _ *machine, id *txnID) { j.answers(leader, id, wire.None) })
+	f(true, func(j *txnJudge, _, follower *machine, id *txnID) { j.answers(follower, id, wire.None) })
+	f(true, func(j *txnJudge, _, follower *machine, id *txnID) { j.answers(follower, id, wire.ErrProducerFenced) })
+	f(false, func(j *txnJudge, _, follower *machine, id *txnID) { j.answers(follower, id, wire.ErrNotCoordinator) })
+	f(true, func(j *txnJudge, leader, _ *machine, id *txnID) {
+		leader.parts = nil
+		j.answers(leader, id, wire.None)
+	})
 }

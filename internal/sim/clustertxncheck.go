@@ -150,10 +150,32 @@ func (j *txnJudge) initialised(m *machine, x *txnClient, r *kmsg.InitProducerIDR
 
 // acknowledged takes note of a batch that a broker has acknowledged.
 func (j *txnJudge) acknowledged(m *machine, t *transactionRun, p int32, base types.Offset, raw []byte) {
-	j.w.c.check.acked(m, meta.PartitionID{Topic: j.w.c.wantTopic, Number: p}, base, raw)
+	id := meta.PartitionID{Topic: j.w.c.wantTopic, Number: p}
+	if j.gone && isRepeated(m.held(id), base, raw, func(other []byte) bool { return j.runOf(other) != t }) {
+		j.w.k.probe("transaction: a producer's epoch was given again after an unclean election")
+		return
+	}
+	j.w.c.check.acked(m, id, base, raw)
 	if _, ok := t.acked[p]; !ok {
 		t.acked[p] = base
 	}
+}
+
+// isRepeated reports whether a log holds, where a batch is said to be, one of another
+// transaction with its producer, epoch and sequence. Coordinators whose log an unclean
+// election took give epochs again; the leader takes the batch for that one sent twice, and no
+// broker can know better.
+func isRepeated(h *held, base types.Offset, raw []byte, isOther func([]byte) bool) bool {
+	if h == nil {
+		return false
+	}
+	i := h.index(base)
+	if i >= len(h.batches) || h.batches[i].base != base || !isOther(h.batches[i].raw) {
+		return false
+	}
+	a, errA := batch.ParseHeader(raw)
+	b, errB := batch.ParseHeader(h.batches[i].raw)
+	return errA == nil && errB == nil && a.ProducerID == b.ProducerID && a.ProducerEpoch == b.ProducerEpoch && a.BaseSequence == b.BaseSequence
 }
 
 // decided judges a coordinator's answer to an end.
