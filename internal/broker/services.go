@@ -200,24 +200,40 @@ func (b *Broker) clearFolders(image *meta.Image) {
 				b.clearFolder(image, d, name)
 			}
 		}
+		b.clearMarks(image, d)
 		d.swept.Store(true)
 	}
 }
 
-func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
-	tp, ok := folderPartition(name)
-	if !ok {
+// clearMarks takes partitions out of the checkpoint files that have no folder here
+// and are not this node's: it crashed between the folder's end and the next write of
+// the files. Each clean start would take them for folders that were lost (distrustLosses).
+func (b *Broker) clearMarks(image *meta.Image, d *logDir) {
+	if !d.trusts.Load() {
 		return
 	}
-	moved := false
-	if t, known := image.TopicByName(tp.Topic); known && tp.Partition < t.Record.Partitions {
-		r, _ := image.Partition(t.ID, tp.Partition)
-		if moved = r != nil && !b.isReplica(r); !moved {
-			return
+	for _, tp := range d.checkpoints.WithRecords() {
+		if !d.found[tp.String()] && !strings.HasPrefix(tp.Topic, forkPrefix) && b.isNotOurs(image, tp) {
+			d.checkpoints.Forget(tp)
 		}
 	}
-	if _, named := image.NameEntry(tp.Topic); named && !moved && !image.IsDropped(tp.Topic) {
-		return // the topic's record can't be read: leave its data alone
+}
+
+// isNotOurs says that a partition was deleted, or is on other nodes. One whose
+// topic's record can't be read may be ours: its data is left alone.
+func (b *Broker) isNotOurs(image *meta.Image, tp types.TopicPartition) bool {
+	if t, known := image.TopicByName(tp.Topic); known && tp.Partition < t.Record.Partitions {
+		r, _ := image.Partition(t.ID, tp.Partition)
+		return r != nil && !b.isReplica(r)
+	}
+	_, named := image.NameEntry(tp.Topic)
+	return !named || image.IsDropped(tp.Topic)
+}
+
+func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
+	tp, ok := folderPartition(name)
+	if !ok || !b.isNotOurs(image, tp) {
+		return
 	}
 	suffix := straySuffix
 	if d.trusts.Load() {
@@ -230,6 +246,7 @@ func (b *Broker) clearFolder(image *meta.Image, d *logDir, name string) {
 	}
 	b.logger.Warn("folder of a partition that isn't this node's any more was set aside", "folder", name, "to", to)
 	if suffix == deleteSuffix {
+		d.checkpoints.Forget(tp) // else the next clean start would miss its folder
 		b.chores.removeLater(d, to, b.cfg.LogSegmentDeleteDelayMs)
 	}
 }
