@@ -100,6 +100,9 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 // abandonOne takes back what the start of an order began; empty: whichever it is.
 func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, p part) (outcome, *awaited) {
 	fail := func(err error) (outcome, *awaited) { return refusedOutcome(l.tp, err), nil }
+	if m.isUnsettled(l.id) {
+		return fail(&core.Refusal{Reason: core.StaleRequest, Detail: "it isn't known yet whether its promotion has happened; try again"})
+	}
 	step := core.DefaultPromotionStep
 	if r != nil {
 		step = int(r.settings.Load().PromotionStep)

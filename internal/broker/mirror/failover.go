@@ -263,9 +263,18 @@ func (r *run) promoteOnce(ctx context.Context, todo []promoting, faults map[type
 	errs := make([]error, len(todo))
 	var work sync.WaitGroup
 	for i := range todo {
+		r.m.beginsPromotion(todo[i].id)
 		clock.Go(ctx, &work, func() { changes[i], errs[i] = r.preparePromotion(ctx, &todo[i]) })
 	}
 	clock.Join(ctx, &work)
+	for i, c := range changes {
+		if errs[i] != nil || c == nil {
+			r.m.settlesPromotion(todo[i].id)
+			continue
+		}
+		tell := c.done
+		c.done = func(applied bool) { r.m.settlesPromotion(c.id); tell(applied) }
+	}
 	var again []promoting
 	var list []*awaited
 	var of []promoting
@@ -316,6 +325,9 @@ func (r *run) restart(id meta.PartitionID) {
 // the shard: a step that runs there later finds the copier halted and appends
 // nothing more (I-141). Both results are nil if the partition is promoted already.
 func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, error) {
+	if now := r.m.run(r.name); now != nil && now != r {
+		now.drop(p.id) // the mirror was altered since
+	}
 	if p.c = r.copier(p.id); p.c != nil {
 		p.c.halted.Store(true)
 		r.stopFetching(p.c, ^uint64(0))

@@ -37,6 +37,8 @@ type Mirrors struct {
 	all     bool                      // look at everything again
 	wake    chan struct{}
 	proved  map[meta.PartitionID]provedTo
+	// unsettled counts the promotions of a partition of which it isn't known yet whether they happened.
+	unsettled map[meta.PartitionID]int
 }
 
 // New makes the mirrors that the image knows and starts those that should run.
@@ -138,19 +140,19 @@ func (m *Mirrors) reconcile() {
 // reconcileRuns has one run for each mirror that wants one. A mirror whose
 // record says where to connect differently gets a new run.
 func (m *Mirrors) reconcileRuns(image *meta.Image) {
-	var gone []*run
+	gone := map[string]*run{}
 	m.mu.Lock()
 	for _, name := range slices.Sorted(maps.Keys(m.runs)) {
 		r := m.runs[name]
 		e, ok := image.Mirror(name)
 		if !ok || !wantsRun(e.Record) || !r.fits(e.Record) {
 			delete(m.runs, name)
-			gone = append(gone, r)
+			gone[name] = r
 		}
 	}
 	m.mu.Unlock()
-	for _, r := range gone {
-		r.close()
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		gone[name].close()
 	}
 	for e := range image.Mirrors() {
 		if !wantsRun(e.Record) {
@@ -160,12 +162,47 @@ func (m *Mirrors) reconcileRuns(image *meta.Image) {
 		r := m.runs[e.ID]
 		if r == nil {
 			r = newRun(m, e.Record)
+			if old := gone[e.ID]; old != nil {
+				r.promoting = old.promoting // a verb's failover may still be at work on the old one
+			}
 			m.runs[e.ID] = r
 			r.start()
 		}
 		m.mu.Unlock()
 		r.setRecord(e.Record)
 	}
+}
+
+// beginsPromotion says that a partition's promotion is being made: until its outcome is
+// certain no copier may go on beside it, of this run or of one that takes its place.
+//
+// Invariant I-251 (R23): no copier is made while a promotion isn't known to have happened, or not.
+func (m *Mirrors) beginsPromotion(id meta.PartitionID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unsettled == nil {
+		m.unsettled = map[meta.PartitionID]int{}
+	}
+	m.unsettled[id]++
+}
+
+// settlesPromotion ends what beginsPromotion began, and has the partition looked at again.
+func (m *Mirrors) settlesPromotion(id meta.PartitionID) {
+	m.mu.Lock()
+	if m.unsettled[id]--; m.unsettled[id] == 0 {
+		delete(m.unsettled, id)
+	}
+	if m.changed != nil {
+		m.changed[id] = true
+	}
+	m.mu.Unlock()
+	m.poke()
+}
+
+func (m *Mirrors) isUnsettled(id meta.PartitionID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unsettled[id] > 0
 }
 
 func wantsRun(r *meta.MirrorRecord) bool {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 )
@@ -14,6 +15,8 @@ type startedPart struct {
 	Partition
 	owned startedOwned
 }
+
+func (startedPart) Name() types.TopicPartition { return types.TopicPartition{Topic: "t"} }
 
 func (p startedPart) Do(_ context.Context, f func(Owned) error) error { return f(p.owned) }
 
@@ -26,6 +29,10 @@ type startedOwned struct {
 func (o startedOwned) Record() (*meta.PartitionRecord, meta.Revision) { return o.record, 7 }
 
 func (o startedOwned) Leading() bool { return o.leading }
+
+func (startedOwned) Log() *log.Log { return nil }
+
+func (startedOwned) CutOwed() (types.Offset, uint64, bool) { return 0, 0, false }
 
 // TestAFailoverTakesAStartBack: a start that a crash left between its fence and its
 // adoption is ended by the mirror's failover, by whoever leads the partition.
@@ -80,6 +87,45 @@ func (untouchable) Record() (*meta.PartitionRecord, meta.Revision) {
 }
 
 func (untouchable) Log() *log.Log { return &log.Log{} }
+
+// TestNoCopierBesideAPromotion is I-251: an alteration that connects elsewhere replaces the
+// mirror's run, and the new one makes no copier for a partition whose promotion may have
+// happened. It appended beyond the promoted end.
+func TestNoCopierBesideAPromotion(t *testing.T) {
+	n := holdingNode{newPaperNode(t, 1)}
+	id := meta.PartitionID{Topic: paperTopic}
+	m := &Mirrors{o: Options{Node: n}, ctx: t.Context(), changed: map[meta.PartitionID]bool{}, wake: make(chan struct{}, 1)}
+	r := &run{m: m, name: "m", ctx: t.Context(), copiers: map[meta.PartitionID]*copier{}}
+	r.record.Store(&meta.MirrorRecord{Name: "m", Want: meta.WantRunning})
+	m.beginsPromotion(id)
+	r.show(id)
+	if r.copier(id) != nil {
+		t.Error("a copier goes on beside the promotion")
+	}
+	if out, change := m.abandonOne(t.Context(), r, led{id: id}, part{Mirror: "m"}); change != nil || out.Reason != core.StaleRequest {
+		t.Errorf("an abandon goes on beside the promotion: %+v", out)
+	}
+	m.settlesPromotion(id)
+	if !m.changed[id] {
+		t.Error("the partition isn't looked at again")
+	}
+	r.show(id)
+	if r.copier(id) == nil {
+		t.Error("there is no copier once the outcome is known")
+	}
+	r.work.Wait()
+}
+
+// holdingNode is a paperNode that holds the partition.
+type holdingNode struct{ *paperNode }
+
+func (holdingNode) Partition(types.TopicID, int32) (Partition, bool) {
+	return startedPart{owned: startedOwned{}}, true
+}
+
+func (holdingNode) NodeID() types.BrokerID { return 1 }
+
+func (holdingNode) Now() types.Millis { return 1 }
 
 // TestAnAbandonWaitsForAPromotion: while a promotion isn't known to have happened, or not,
 // its copiers stay halted (I-141). A refused abandon had them go on, and what they

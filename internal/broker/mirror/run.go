@@ -228,7 +228,12 @@ func (r *run) show(id meta.PartitionID) {
 		r.copiers[id] = c
 	}
 	r.mu.Unlock()
-	if c != nil {
+	switch {
+	case r.m.isUnsettled(id):
+		if c != nil && !c.halted.Load() {
+			r.drop(id) // it is shown again once that is settled
+		}
+	case c != nil:
 		c.show()
 	}
 	switch me := r.m.o.Node.NodeID(); {
