@@ -126,6 +126,7 @@ type siteLog struct {
 	under            *grain            // what lay below the log start when that came to the log end, nil: nobody knows
 	serving          types.LeaderEpoch // -1: it doesn't
 	served           types.Offset      // how far clients could read
+	marked           types.Offset      // the high watermark while it leads, as last seen
 	servedIn         types.LeaderEpoch // in this epoch
 	grewAt           time.Duration
 	grewFrom         types.Offset // the log end before it grew last
@@ -200,6 +201,7 @@ func (s *siteJudge) look(m *machine, h *held) {
 	}
 	s.owned(m, h, l)
 	e, err := h.part.LeaderEpoch()
+	s.marks(m, h, l, v)
 	if err != nil {
 		l.serving = -1
 		return
@@ -220,6 +222,19 @@ func (s *siteJudge) look(m *machine, h *held) {
 				g.committed |= 1 << s.c.number
 				s.promise(h.id, g)
 			}
+		}
+	}
+}
+
+// marks notes what lies below the high watermark of the leader that the store names.
+func (s *siteJudge) marks(m *machine, h *held, l *siteLog, v log.View) {
+	if rec := s.records[h.id]; rec == nil || rec.Leader != m.id || v.HighWatermark == l.marked {
+		return
+	}
+	l.marked = v.HighWatermark
+	for i := len(l.seq) - 1; i >= 0 && l.seq[i].marked&(1<<s.c.number) == 0; i-- {
+		if g := l.seq[i]; g.next <= v.HighWatermark {
+			g.marked |= 1 << s.c.number
 		}
 	}
 }

@@ -250,7 +250,7 @@ func (s *siteJudge) isPrefix(m *machine, h *held, f *forkLog, shared []shadowBat
 			s.a.fail("DrillPrefix", "%s %s: %s reaches over the end %d of the mirror's records", m.name, h.part.Name(), b, f.to)
 		case g == nil:
 			s.a.fail("DrillPrefix", "%s %s: %s isn't the mirror's, or not behind %s", m.name, h.part.Name(), b, prev)
-		case g.committed&(1<<s.c.number) == 0:
+		case (g.committed|g.marked)&(1<<s.c.number) == 0:
 			s.a.fail("DrillPrefix", "%s %s: %s was never committed here", m.name, h.part.Name(), g)
 		default:
 			prev = g

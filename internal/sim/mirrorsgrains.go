@@ -24,6 +24,9 @@ type grain struct {
 	node       *batchNode // of the Kafka cluster's model
 	// committed says at which sites it lay below a serving leader's high watermark.
 	committed uint8
+	// marked says it of leaders that don't answer clients at the moment, too: committed
+	// offsets are yet to follow a cut.
+	marked uint8
 }
 
 // String is base-next@epoch, and where it was written.
