@@ -56,7 +56,7 @@ func (t Target) clientOf(hostPort string) (*console.Client, error) {
 type Source struct {
 	Source       []string `help:"The source cluster's addresses." placeholder:"HOST:PORT" required:""`
 	SourceConfig string   `help:"A Kafka client properties file for the source (security.protocol, sasl.jaas.config, …)." type:"existingfile" placeholder:"FILE"`
-	Topics       string   `help:"RE2 expression of the topics to mirror (whole names; default: all)." placeholder:"RE"`
+	Topics       string   `help:"RE2 expression of the topics to mirror (whole names; default: all, but for a Tidemark source's drill.* unless the expression says drill. itself)." placeholder:"RE"`
 	Exclude      string   `help:"RE2 expression of topics to leave out." placeholder:"RE"`
 	Groups       string   `help:"RE2 expression of the groups whose offsets are mirrored (default: all)." placeholder:"RE"`
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // Metadata is one answer to a Metadata request.
@@ -14,6 +15,8 @@ type Metadata struct {
 	Controller types.BrokerID
 	Brokers    []Broker
 	Topics     []Topic
+	// Tidemark says that the broker asked speaks this product's own APIs.
+	Tidemark bool
 }
 
 // Topic is one topic of the source.
@@ -67,8 +70,11 @@ func (c *Client) Metadata(ctx context.Context, topics []string) (*Metadata, erro
 		if err := c.checkCluster(cn.address, resp); err != nil {
 			return err
 		}
-		m, err = metadataFrom(cn.address, resp)
-		return err
+		if m, err = metadataFrom(cn.address, resp); err != nil {
+			return err
+		}
+		_, m.Tidemark = cn.versions[int16(wire.KeyDescribeLineage)]
+		return nil
 	})
 	if err != nil {
 		return nil, err

@@ -164,8 +164,12 @@ func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
 		if t.Code != 0 || t.Internal || !f.topic(t.Name) || len(t.Partitions) == 0 {
 			continue
 		}
+		_, here := image.TopicByName(t.Name)
+		if !here && f.leavesOut(m, t.Name) {
+			continue
+		}
 		found = append(found, t)
-		if _, ok := image.TopicByName(t.Name); !ok {
+		if !here {
 			missing, fresh = append(missing, t.Name), append(fresh, t)
 		}
 	}

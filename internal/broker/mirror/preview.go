@@ -179,7 +179,7 @@ func (m *Mirrors) newTopics(ctx context.Context, rec *meta.MirrorRecord, only []
 	image := m.o.Node.Image()
 	for i := range md.Topics {
 		t := &md.Topics[i]
-		if _, here := image.TopicByName(t.Name); !here && fits(f, t) && (len(only) == 0 || slices.Contains(only, t.Name)) {
+		if _, here := image.TopicByName(t.Name); !here && fits(f, md, t) && (len(only) == 0 || slices.Contains(only, t.Name)) {
 			fresh = append(fresh, t.Name)
 		}
 	}
@@ -188,8 +188,8 @@ func (m *Mirrors) newTopics(ctx context.Context, rec *meta.MirrorRecord, only []
 }
 
 // fits reports whether a mirror copies a topic of its source.
-func fits(f *filter, t *source.Topic) bool {
-	return t.Code == 0 && !t.Internal && len(t.Partitions) > 0 && f.topic(t.Name)
+func fits(f *filter, md *source.Metadata, t *source.Topic) bool {
+	return t.Code == 0 && !t.Internal && len(t.Partitions) > 0 && f.topic(t.Name) && !f.leavesOut(md, t.Name)
 }
 
 // startable is what a start of a mirror may take of this node's partitions: those
@@ -227,7 +227,7 @@ func (m *Mirrors) look(ctx context.Context, p part) (*startable, error) {
 	}
 	there := map[string]bool{}
 	for i := range md.Topics {
-		there[md.Topics[i].Name] = fits(f, &md.Topics[i])
+		there[md.Topics[i].Name] = fits(f, md, &md.Topics[i])
 	}
 	list := m.ledHere(image, func(t *meta.Topic, e *meta.Partition) bool {
 		return there[t.Record.Name] && p.names(t.Record.Name) && !t.Record.Internal && !isRunningMirror(image, e.Record, p.Mirror)

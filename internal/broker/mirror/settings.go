@@ -9,6 +9,8 @@ import (
 
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/source"
 )
 
 // settingFields are the settings that a mirror may have of its own, over the node's.
@@ -65,7 +67,10 @@ func settingsOf(node config.Mirror, own map[string]string) (*config.Mirror, erro
 }
 
 // filter says which topics and groups a mirror copies. The zero value copies nothing.
-type filter struct{ topics, exclude, groups *regexp.Regexp }
+type filter struct {
+	topics, exclude, groups *regexp.Regexp
+	forks                   bool // the expression of topics names those of drills
+}
 
 // newFilter compiles a mirror's RE2 expressions, which match whole names.
 func newFilter(rec *meta.MirrorRecord) (*filter, error) {
@@ -79,7 +84,7 @@ func newFilter(rec *meta.MirrorRecord) (*filter, error) {
 		return regexp.Compile("^(?:" + expr + ")$")
 	}
 	const everything, nothing = ".*", "[^\\s\\S]"
-	f := &filter{}
+	f := &filter{forks: strings.Contains(strings.ReplaceAll(rec.Topics, "\\", ""), "drill.")}
 	var err error
 	if f.topics, err = compile("topics", rec.Topics, everything); err != nil {
 		return nil, err
@@ -97,6 +102,13 @@ func newFilter(rec *meta.MirrorRecord) (*filter, error) {
 // topic reports whether a topic is mirrored; those of a cluster's own never are.
 func (f *filter) topic(name string) bool {
 	return f.topics != nil && !strings.HasPrefix(name, "__") && f.topics.MatchString(name) && !f.exclude.MatchString(name)
+}
+
+// leavesOut reports whether a topic is one of a drill of another Tidemark cluster: a
+// rehearsal's copy of what is mirrored anyway. It is mirrored only where the
+// expression of topics says "drill." itself. Elsewhere such a name means nothing.
+func (f *filter) leavesOut(md *source.Metadata, name string) bool {
+	return md.Tidemark && !f.forks && core.IsForkName(name)
 }
 
 // group reports whether a group's offsets are mirrored.

@@ -8,6 +8,7 @@ import (
 
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/source"
 )
 
 func TestSettingsOf(t *testing.T) {
@@ -55,6 +56,24 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%+v: got %v", rec, err)
 		}
 	}
+	forks := func(topics, name string, tidemark, want bool) {
+		t.Helper()
+		filter, err := newFilter(&meta.MirrorRecord{Topics: topics})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := filter.leavesOut(&source.Metadata{Tidemark: tidemark}, name); got != want {
+			t.Errorf("topics %q leave %q out: got %v, want %v", topics, name, got, want)
+		}
+	}
+	forks("", "drill.friday.orders", true, true)
+	forks(".*", "drill.friday.orders.eu", true, true)
+	forks("", "drill.friday.orders", false, false)
+	forks("", "drill.orders", true, false)
+	forks("", "drill.a_b.orders", true, false)
+	forks("", "drills.friday.orders", true, false)
+	forks(`orders|drill\.friday\..*`, "drill.friday.orders", true, false)
+	forks("drill.friday.orders", "drill.friday.orders", true, false)
 	all, _ := newFilter(&meta.MirrorRecord{Groups: "g.*"})
 	if !all.group("g1") || all.group("h") {
 		t.Errorf("group filter")

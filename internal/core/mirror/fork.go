@@ -79,3 +79,10 @@ func ValidDrillName(name string) error {
 
 // ForkPrefix begins the names of a drill's topics and groups.
 func ForkPrefix(drill string) string { return "drill." + drill + "." }
+
+// IsForkName reports whether a topic is named as a drill's are.
+func IsForkName(topic string) bool {
+	rest, ok := strings.CutPrefix(topic, "drill.")
+	drill, of, named := strings.Cut(rest, ".")
+	return ok && named && of != "" && ValidDrillName(drill) == nil
+}
