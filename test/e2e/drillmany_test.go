@@ -143,13 +143,26 @@ func TestADrillOfManyTopics(t *testing.T) {
 	// begun runs a drill on node 1 that halts before a transaction of its own.
 	begun := func(n int) (let func(), done chan error) {
 		t.Helper()
+		// A node plans a drill from its own image, which may be behind the store and the other node.
+		allMirror(c.Nodes[1])
+		harness.Eventually(t, "node 1 knows no drill", func() bool {
+			list, err := c.Nodes[1].Mirrors().Drills(harness.Context(t))
+			return err == nil && len(list) == 0
+		})
 		kept, let := c.Stores[1].Keep(ofDrill(n))
 		done = make(chan error, 1)
 		go func() {
 			_, err := c.Nodes[1].Mirrors().Drill(context.Background(), "m", mirror.DrillRequest{Drill: "many"})
 			done <- err
 		}()
-		harness.Eventually(t, "the drill is under way", func() bool { return kept() == 1 })
+		harness.Eventually(t, "the drill is under way", func() bool {
+			select {
+			case err := <-done:
+				t.Fatalf("the drill has ended before its transaction: %v", err)
+			default:
+			}
+			return kept() == 1
+		})
 		if n := watch.check(); n != 0 {
 			t.Fatalf("%d topics are seen of a drill that is being made", n)
 		}
