@@ -3,8 +3,12 @@ package replay
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"tidemark/internal/batch"
 	"tidemark/internal/core/types"
@@ -108,5 +112,16 @@ func TestDamagedStreamIsRefused(t *testing.T) {
 		if err := walk(t.Context(), r, func(*batch.Header, []byte) error { return nil }); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// TestRefusedByAMirror: a replay into a mirrored topic said POLICY_VIOLATION and no way out.
+func TestRefusedByAMirror(t *testing.T) {
+	err := refused("orders", 3, kerr.PolicyViolation)
+	if !errors.Is(err, kerr.PolicyViolation) || !strings.Contains(err.Error(), "--topic NAME --create") || !strings.Contains(err.Error(), "mirror failover NAME --topic orders") {
+		t.Error(err)
+	}
+	if err := refused("orders", 3, kerr.MessageTooLarge); strings.Contains(err.Error(), "mirror") || !strings.Contains(err.Error(), "orders-3") {
+		t.Error(err)
 	}
 }

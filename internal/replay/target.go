@@ -128,7 +128,7 @@ func (w *writer) write(ctx context.Context, r *kgo.Record) error {
 		defer w.mu.Unlock()
 		if err != nil {
 			if w.err == nil {
-				w.err = fmt.Errorf("write to %s-%d: %w", r.Topic, r.Partition, err)
+				w.err = refused(r.Topic, r.Partition, err)
 			}
 			return
 		}
@@ -139,6 +139,15 @@ func (w *writer) write(ctx context.Context, r *kgo.Record) error {
 		w.out.LastOffset = max(w.out.LastOffset, types.Offset(r.Offset))
 	})
 	return nil
+}
+
+// refused says why a write failed. The client keeps the code of an answer and not its
+// sentence, and a mirror's POLICY_VIOLATION alone tells nobody what to do.
+func refused(topic string, partition int32, err error) error {
+	if errors.Is(err, kerr.PolicyViolation) {
+		return fmt.Errorf("write to %s-%d: %w: a topic that is being mirrored takes no records: replay into another topic (--topic NAME --create), or fail the mirror over first (mirror failover NAME --topic %s)", topic, partition, err, topic)
+	}
+	return fmt.Errorf("write to %s-%d: %w", topic, partition, err)
 }
 
 func (w *writer) flush(ctx context.Context) error {
