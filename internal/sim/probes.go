@@ -25,6 +25,8 @@ func KnownProbesOf(names ...string) []string {
 			out = append(out, knownTxnProbes...)
 		case "mirrors-drills":
 			out = append(out, knownDrillProbes...)
+		case "mirrors-txn":
+			out = append(out, knownCutProbes...)
 		}
 		if _, isCluster := clusterProfiles[p]; isCluster {
 			add(knownClusterProbes, false)
@@ -78,6 +80,11 @@ var knownTxnProbes = []string{
 var knownDrillProbes = []string{
 	"action: drill", "action: drill-delete", "action: drill-write", "broker says: fork of a drill that came to nothing is removed",
 	"drill: a fork is there", "verb: drill done", "verb: drill-delete done",
+}
+
+// knownCutProbes are those of failovers at a consistent cut.
+var knownCutProbes = []string{
+	"action: failover-consistent", "promotion: at a consistent cut below the log end", "promotion: judged for its transactions",
 }
 
 // KnownProbes are the rare branches that a long search must reach. One that it
