@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/core/group"
+	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
 )
 
@@ -145,6 +146,15 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add(key, value)
 	key, value = encodeRecord(group.OffsetRecord{Group: "g", TopicPartition: types.TopicPartition{Topic: "t"}, Value: &group.Committed{}})
 	f.Add(key, value)
+	id := types.TopicID{1}
+	for _, r := range []consumer.Record{
+		consumer.EpochRecord{Epoch: 3, Hash: 5}, consumer.TargetEpochRecord{Epoch: 3}, consumer.ProfileRecord{Member: "m", Value: &consumer.Profile{Topics: []string{"t"}}},
+		consumer.TargetRecord{Member: "m", Partitions: []consumer.Partition{{Topic: id}}}, consumer.RegexRecord{Regex: "x", Value: &consumer.Resolved{Topics: []string{"t"}}},
+		consumer.PositionRecord{Member: "m", Value: &consumer.Position{Epoch: 3, State: consumer.Stable, Assigned: consumer.Partitions{{Topic: id}: 3}}},
+	} {
+		key, value = encodeRecord(group.ConsumerRecord{Group: "g", Record: r})
+		f.Add(key, value)
+	}
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		r, err := decodeRecord(key, value, 0)
 		if err != nil {

@@ -327,7 +327,8 @@ func (t *Table) replayConsumer(r ConsumerRecord) {
 	g.consumer.wasClassic = false
 	g.persisted = true
 	g.consumer.Replay(r.Record)
-	if g.consumer.IsEmpty() && !g.consumer.Exists() {
+	// In a compacted log other records may come before the epoch's: only its tombstone is an end.
+	if e, ok := r.Record.(consumer.EpochRecord); ok && e.Gone && g.consumer.IsEmpty() {
 		g.consumer = nil
 		if g.isVacant() {
 			t.drop(g)
@@ -342,6 +343,7 @@ func (t *Table) loadedConsumer(g *group, now types.Millis) {
 	g.consumer.Loaded(now)
 	if g.consumer.IsEmpty() && !g.consumer.Exists() {
 		g.consumer = nil
+		t.settle(g.id)
 		return
 	}
 	g.wakeAt(g.consumer.deadline())

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"testing"
@@ -87,9 +88,44 @@ func (r *rig) write() {
 	}
 }
 
-func (r *rig) reload() {
+// compacted keeps the last record of each key.
+func (r *rig) compacted() []Record {
+	key := func(rec Record) string {
+		switch rec := rec.(type) {
+		case OffsetRecord:
+			return fmt.Sprint("offset ", rec.Group, rec.TopicPartition)
+		case GroupRecord:
+			return "group " + rec.Group
+		}
+		c := rec.(ConsumerRecord)
+		switch x := c.Record.(type) {
+		case consumer.ProfileRecord:
+			return "profile " + c.Group + x.Member
+		case consumer.PositionRecord:
+			return "position " + c.Group + x.Member
+		case consumer.TargetRecord:
+			return "target " + c.Group + x.Member
+		}
+		return fmt.Sprintf("%T %s", c.Record, c.Group)
+	}
+	last := map[string]int{}
+	for i, rec := range r.log {
+		last[key(rec)] = i
+	}
+	var kept []Record
+	for i, rec := range r.log {
+		if last[key(rec)] == i {
+			kept = append(kept, rec)
+		}
+	}
+	return kept
+}
+
+func (r *rig) reload() { r.load(r.log) }
+
+func (r *rig) load(log []Record) {
 	r.table = r.fresh()
-	for _, rec := range r.log {
+	for _, rec := range log {
 		r.table.Replay(rec)
 	}
 	r.fx.Reset()
@@ -323,5 +359,31 @@ func TestConsumerGroupExpires(t *testing.T) {
 	has(false, "nothing comes back")
 	if n := r.table.Groups(); n != 0 {
 		t.Errorf("%d groups", n)
+	}
+}
+
+// A group is the same from a compacted log, in which what came first may be gone, and
+// what it is about may come after it.
+func TestConsumerGroupFromACompactedLog(t *testing.T) {
+	r := newRig(t)
+	r.beat("m1", 0)
+	r.beat("m2", 0)
+	r.beat("m1", 2, func(h *consumer.Heartbeat) {
+		h.HasOwned, h.Owned = true, []consumer.Partition{{Topic: topicT.ID}, {Topic: topicT.ID, Number: 1}}
+	})
+	r.beat("m2", 3)
+	r.beat("m3", 0, func(h *consumer.Heartbeat) { h.Topics = []string{"nonesuch"} }) // moves all but the targets
+	r.beat("m1", 3, func(h *consumer.Heartbeat) { h.ClientID = "another" })
+	r.beat("m2", 3, func(h *consumer.Heartbeat) { h.ClientID = "another" })
+	if first, ok := r.compacted()[0].(ConsumerRecord).Record.(consumer.TargetRecord); !ok {
+		t.Fatalf("the compacted log begins with %+v", first)
+	}
+	want := r.table.DescribeConsumer("g")
+	if want.State != consumer.GroupStable || len(want.Members[0].Target) != 2 {
+		t.Fatalf("%+v", want)
+	}
+	r.load(r.compacted())
+	if got := r.table.DescribeConsumer("g"); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("loaded as\n%+v\nit was\n%+v", got, want)
 	}
 }

@@ -125,6 +125,12 @@ func (g *Group) Loaded(now types.Millis) {
 			delete(g.targets, id)
 		}
 	}
+	for _, m := range g.members {
+		if m.Epoch > g.targetEpoch { // the target's epoch is missing: it is computed anew
+			g.targetEpoch, g.epoch = m.Epoch, max(g.epoch, m.Epoch+1)
+		}
+	}
+	g.epoch = max(g.epoch, g.targetEpoch)
 	for _, m := range g.inOrder() {
 		g.keepAlive(m.ID, now)
 		if m.State == UnrevokedPartitions {

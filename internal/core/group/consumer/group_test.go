@@ -304,12 +304,12 @@ func TestStrangeLog(t *testing.T) {
 		ProfileRecord{Member: "m1", Value: &Profile{}}, ProfileRecord{Member: "m2", Value: &Profile{}},
 		PositionRecord{Member: "m1", Value: has(4)}, PositionRecord{Member: "m2", Value: has(5)},
 		PositionRecord{Member: "m3", Value: has(5)}, TargetRecord{Member: "m4", Partitions: parts("a", 0)},
-		PositionRecord{Member: "m2", Value: has(5)},
+		PositionRecord{Member: "m2", Value: has(7)},
 	} {
 		g.Replay(r)
 	}
 	g.Loaded(1)
-	if len(g.members) != 2 || len(g.members["m1"].Assigned) != 0 || len(g.members["m2"].Assigned) != 1 || len(g.targets) != 0 {
+	if g.targetEpoch != 7 || g.epoch <= g.targetEpoch || len(g.members) != 2 || len(g.members["m1"].Assigned) != 0 || len(g.members["m2"].Assigned) != 1 || len(g.targets) != 0 {
 		t.Error(show(g))
 	}
 }

@@ -48,6 +48,7 @@ type walker struct {
 	clients []*client
 	names   int
 	sent    []Heartbeat
+	written int // records, also those that were compacted away
 	fault   string
 }
 
@@ -64,7 +65,7 @@ func TestWalk(t *testing.T) {
 		if w.fault != "" {
 			t.Fatalf("seed %d: %s", seed, w.fault)
 		}
-		records += len(w.log)
+		records += w.written
 	}
 	if records < 200*int(seeds) {
 		t.Fatalf("%d records were written in %d walks, too few to have tried anything", records, seeds)
@@ -97,6 +98,7 @@ func walk(t *testing.T, b breakage, seed uint64) (w *walker) {
 	for range 4 {
 		w.clients = append(w.clients, w.newClient())
 	}
+	defer func() { w.written += len(w.log) }()
 	for range 250 {
 		w.any()
 		w.check()
@@ -340,6 +342,9 @@ func (w *walker) die() {
 		w.g = w.reload() // the log may be ahead of what it knew
 		return
 	}
+	if w.r.IntN(2) == 0 {
+		w.compact(w.r.IntN(len(w.log) + 1))
+	}
 	old := w.g
 	w.g = NewGroup("g", &w.cfg)
 	for _, r := range w.log {
@@ -353,6 +358,23 @@ func (w *walker) die() {
 	if was, is := show(old), show(w.g); was != is {
 		w.fault = fmt.Sprintf("a group is loaded as\n%s\nit was\n%s", is, was)
 	}
+}
+
+// compact keeps, of the log's first n records, the last of each key; tombstones go.
+func (w *walker) compact(n int) {
+	w.written += n
+	last := map[recordKey]int{}
+	for i, r := range w.log[:n] {
+		last[r.key()] = i
+	}
+	var kept []Record
+	for i, r := range w.log[:n] {
+		if last[r.key()] == i && (!IsTombstone(r) || w.r.IntN(2) == 0) {
+			kept = append(kept, r)
+		}
+	}
+	w.written -= len(kept)
+	w.log = append(kept, w.log[n:]...)
 }
 
 // check holds what members may read, and would be believed about, against each other: it
