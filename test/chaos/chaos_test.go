@@ -49,7 +49,10 @@ func TestChaos(t *testing.T) {
 	w.c.consume(consume, "workers", "c2")
 	w.c.consumeSarama(consume, "readers", "d1")
 	w.c.consumeWith(consume, "auditors", "a1", kgo.ConsumeTopics(deals), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	w.c.watch(consume, w.adm, "workers", "readers")
+	for _, name := range []string{"n1", "n2"} { // the protocol of KIP-848
+		w.c.consumeWith(consume, "subscribers", name, kgo.ConsumeTopics(w.c.topics...), kgo.ServerSideBalancer(), kgo.Balancers(kgo.CooperativeStickyBalancer()))
+	}
+	w.c.watch(consume, w.adm, "workers", "readers", "subscribers")
 	w.progress("before any fault")
 
 	faultsEnd, cancel := context.WithTimeout(t.Context(), c.faultsFor)

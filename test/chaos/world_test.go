@@ -203,12 +203,12 @@ func (w *world) progress(when string) {
 	w.n.Log("every partition takes writes %s, after %.1fs", when, time.Since(from).Seconds())
 }
 
-// groupsCatchUp waits until both groups have committed the end of everything.
+// groupsCatchUp waits until the groups have committed the end of everything.
 func (w *world) groupsCatchUp() {
 	w.t.Helper()
 	from := time.Now()
 	_, ends := w.bounds()
-	for _, group := range []string{"workers", "readers"} {
+	for _, group := range []string{"workers", "readers", "subscribers"} {
 		eventually(w.t, healLimit, "group "+group+" reads to the end", func() error {
 			at, err := w.c.list(w.t.Context(), w.adm, group)
 			if err != nil {
