@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"syscall"
 
 	"tidemark/internal/vfs"
@@ -70,7 +71,8 @@ func (d *disk) around(op diskOp, name string, do func() error) error {
 		if d.failIn == 0 {
 			d.failIn = -1
 			d.failed(op, name)
-			err := error(syscall.EIO)
+			// As the operating system's: it names the file, by which an error of the disk is told from others.
+			err := error(&fs.PathError{Op: diskOpNames[op], Path: name, Err: syscall.EIO})
 			if d.failLate {
 				err = errors.Join(err, do())
 			}
