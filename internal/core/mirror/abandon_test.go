@@ -94,3 +94,21 @@ func TestTwoRunsOfAStart(t *testing.T) {
 		t.Errorf("%v, %s; expected %s", a.Refused, second.Encode(), first.Encode())
 	}
 }
+
+// TestAnAdoptionQuotesThePlanThatWasJudged: a start is fenced with one plan, its log end
+// moves until the fence, and the operator orders it again with the plan of now.
+func TestAnAdoptionQuotesThePlanThatWasJudged(t *testing.T) {
+	rec := &meta.PartitionRecord{
+		Replicas: []types.BrokerID{1}, ISR: []meta.ISRMember{{ID: 1}}, Leader: 1, LeaderEpoch: 3, MinISR: 1, Writable: true,
+		Timelines: timeline.List{{ID: "A"}, {ID: "B2", FirstEpoch: 3, FirstOffset: 1}}, OwnTimelines: []string{"B2"},
+	}
+	src := Source{ClusterID: "a", LeaderEpoch: 4, Timelines: timeline.List{{ID: "A"}}, LogEnd: 7}
+	fenced := FenceForStart(rec, StartRequest{Mirror: "m", StartID: "s", PlanID: "then"})
+	next, a := AdoptStart(&fenced, StartRequest{Mirror: "m", StartID: "s", PlanID: "now", Rollback: true}, Policy{}, src, &Own{}, 9)
+	if a.Refused.Reason != "" || next.Mirror.PlanID != "now" || !next.Mirror.Rollback || !next.Mirror.WasWritable {
+		t.Errorf("%v, %+v", a.Refused, next.Mirror)
+	}
+	if fenced.Mirror.PlanID != "then" {
+		t.Errorf("the record that was given is changed: %+v", fenced.Mirror)
+	}
+}

@@ -83,6 +83,11 @@ func AdoptStart(rec *meta.PartitionRecord, r StartRequest, pol Policy, s Source,
 	from := *rec
 	if rec.Mirror == nil || rec.Mirror.StartID != r.StartID || rec.Mirror.State != meta.MirrorStarting {
 		from = startingFrom(rec, r)
+	} else {
+		// The same start may have been ordered again since the fence: what was judged is
+		// this order's plan, and so the adoption quotes that (R24).
+		from = rec.Clone()
+		from.Mirror.PlanID, from.Mirror.Rollback = r.PlanID, r.Rollback
 	}
 	pol.Consented = r.StartID
 	out, a := Adopt(&from, pol, s, own, now)
