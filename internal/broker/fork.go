@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -49,6 +50,9 @@ type forkSet struct {
 	mu sync.Mutex // guards the following
 
 	waiting map[meta.PartitionID]waitingFork
+	// spent are the forks that waited here and don't any more, with their drill's run
+	// until that is gone: none of them is made once more.
+	spent map[meta.PartitionID]meta.DrillMark
 }
 
 // waitingFork is one of them.
@@ -56,12 +60,43 @@ type waitingFork struct {
 	tp  types.TopicPartition // its name in a topic to come; empty for one found at the start
 	run meta.DrillMark       // whose it is
 	// made: it is complete. While it isn't, whoever makes it removes it.
-	made bool
+	made   bool
+	making *forkMaking // nil of one found at the start
+}
+
+// forkMaking is the one making of a fork: a request for it that comes twice has the
+// same answer.
+type forkMaking struct {
+	done chan struct{}
+	size mirror.ForkSize // with err, once done is closed
+	err  error
+}
+
+// claim lets the caller make a fork that nobody was asked for before; else it gives
+// the making that is under way or done.
+func (s *forkSet) claim(id meta.PartitionID, w waitingFork) (*forkMaking, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, over := s.spent[id]; over {
+		return nil, errors.New("this fork was made before, or given up")
+	}
+	if earlier, ok := s.waiting[id]; ok {
+		if earlier.making == nil {
+			return nil, errors.New("this fork was begun before the broker started")
+		}
+		return earlier.making, nil
+	}
+	s.putLocked(id, w)
+	return w.making, nil
 }
 
 func (s *forkSet) put(id meta.PartitionID, w waitingFork) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.putLocked(id, w)
+}
+
+func (s *forkSet) putLocked(id meta.PartitionID, w waitingFork) {
 	if s.waiting == nil {
 		s.waiting = make(map[meta.PartitionID]waitingFork)
 	}
@@ -80,8 +115,15 @@ func (s *forkSet) take(id meta.PartitionID) (waitingFork, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w, ok := s.waiting[id]
+	if !ok {
+		return w, false
+	}
 	delete(s.waiting, id)
-	return w, ok
+	if s.spent == nil {
+		s.spent = make(map[meta.PartitionID]meta.DrillMark)
+	}
+	s.spent[id] = w.run
+	return w, true
 }
 
 // finish notes that a fork is made.
@@ -95,7 +137,8 @@ func (s *forkSet) finish(id meta.PartitionID) {
 }
 
 // ended lists the forks that are made and will be no partition's: their drill isn't
-// being made any more, and wants says that none of its topics is theirs.
+// being made any more, and wants says that none of its topics is theirs. Of drills that
+// are gone nothing more is remembered: a request for one is refused by its state.
 func (s *forkSet) ended(image *meta.Image, wants func(meta.PartitionID) bool) []meta.PartitionID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,10 +148,14 @@ func (s *forkSet) ended(image *meta.Image, wants func(meta.PartitionID) bool) []
 			list = append(list, id)
 		}
 	}
+	maps.DeleteFunc(s.spent, func(_ meta.PartitionID, run meta.DrillMark) bool {
+		return run.Run != "" && image.DrillState(&run) == ""
+	})
 	return list
 }
 
-// Fork implements mirror.Node: it makes the fork of a partition held here.
+// Fork implements mirror.Node: it makes the fork of a partition held here, once. A
+// request may arrive twice, and the drill counts on what either of them was answered.
 func (n mirrorNode) Fork(ctx context.Context, r mirror.ForkRequest) (mirror.ForkSize, error) {
 	p, ok := n.Broker.Partition(r.Of.Topic, r.Of.Number)
 	if !ok {
@@ -128,7 +175,29 @@ func (n mirrorNode) Fork(ctx context.Context, r mirror.ForkRequest) (mirror.Fork
 	if err := n.passed(ctx, p, r.Name); err != nil {
 		return mirror.ForkSize{}, err
 	}
-	p.dir.forks.put(r.As, waitingFork{tp: r.Name, run: r.Run})
+	mine := &forkMaking{done: make(chan struct{})}
+	making, err := p.dir.forks.claim(r.As, waitingFork{tp: r.Name, run: r.Run, making: mine})
+	switch {
+	case err != nil:
+		return mirror.ForkSize{}, err
+	case making == mine:
+		mine.size, mine.err = n.makeFork(ctx, p, r)
+		close(mine.done)
+	default:
+		if _, err := p.shard.wait(ctx, clock.Forever, making.done); err != nil {
+			return mirror.ForkSize{}, err
+		}
+	}
+	return making.size, making.err
+}
+
+// makeFork makes a fork that the caller has claimed, or removes what it made of it.
+func (n mirrorNode) makeFork(ctx context.Context, p *Partition, r mirror.ForkRequest) (mirror.ForkSize, error) {
+	// Gone before the claim, it may be that its forks are forgotten (ended).
+	if n.Image().DrillState(&r.Run) != meta.DrillMaking {
+		p.dir.forks.take(r.As)
+		return mirror.ForkSize{}, fmt.Errorf("drill %s was given up meanwhile", r.Run.Name)
+	}
 	size, err := p.fork(ctx, r)
 	if err == nil {
 		// In this order: either the image tells now that the drill is over, or whoever

@@ -271,6 +271,58 @@ func TestADiskThatRefusesAFork(t *testing.T) {
 	}
 }
 
+// TestAForkIsAskedForTwice: a request that a broker gets twice has one answer, and the
+// second doesn't take away what the first was told is there.
+func TestAForkIsAskedForTwice(t *testing.T) {
+	w, b := startForked(t)
+	p := mustPartition(t, b, "a", 0)
+	if err := p.Do(testContext(t), func(o *Owned) error { return o.Log().Roll() }); err != nil {
+		t.Fatal(err)
+	}
+	r := forkRequest(t, b, "run")
+	ctx, answers := testContext(t), make(chan error)
+	for range 4 {
+		go func() {
+			_, err := (mirrorNode{b}).Fork(ctx, r)
+			answers <- err
+		}()
+	}
+	for range 4 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := (mirrorNode{b}).Fork(ctx, r); err != nil {
+		t.Error("later:", err)
+	}
+	if left := forksOnDisk(t, w.fs); len(left) != 1 {
+		t.Errorf("on the disk: %v", left)
+	}
+	makeForkTopic(t, b, r)
+	eventually(t, "the fork serves", func() bool {
+		p, ok := b.PartitionByName("drill.d.a", 0)
+		if !ok {
+			return false
+		}
+		e, err := p.LeaderEpoch()
+		return err == nil && e == r.Epoch
+	})
+	if end := logEnd(t, mustPartition(t, b, "drill.d.a", 0)); end != r.To {
+		t.Errorf("the fork ends at %d, expected %d", end, r.To)
+	}
+	dir := p.dir
+	if _, err := dir.forks.claim(r.As, waitingFork{}); err == nil {
+		t.Error("a fork that became a partition may be made again")
+	}
+	other := meta.DrillMark{Name: "none", Run: "gone"}
+	dir.forks.put(meta.PartitionID{Number: 9}, waitingFork{run: other})
+	dir.forks.take(meta.PartitionID{Number: 9})
+	dir.forks.ended(b.Image(), func(meta.PartitionID) bool { return false })
+	if _, here := dir.forks.spent[r.As]; !here || len(dir.forks.spent) != 1 {
+		t.Errorf("remembered: %v", dir.forks.spent)
+	}
+}
+
 func TestForkFolders(t *testing.T) {
 	id := meta.PartitionID{Topic: ids.Source(ids.System).FreshTopic(), Number: 12}
 	if got, ok := parseForkFolder(forkFolder(id)); !ok || got != id {
