@@ -82,18 +82,33 @@ func (p *Partition) want(later bool) {
 		return
 	}
 	v := p.log.View()
-	own := replicaLog(v)
+	own := p.followerLog(v)
 	p.env.fetching.Want(follow.Want{
 		TopicPartition: p.tp, TopicID: p.id, Leader: p.followed, Request: p.follower.Next(&own), LogStart: v.LogStart, Tail: p.ownTail(v), Later: later, Taker: p,
 		Throttle: p.followThrottle(),
 	})
 }
 
+// isHoled reports whether this log is to be copied anew since opening found records
+// missing inside it: following at its end would never bring them back. An in-sync
+// replica keeps what is left, since its leader counts on it.
+func (p *Partition) isHoled() bool { return p.holed && !p.record.InISR(p.env.nodeID) }
+
+// followerLog is the log as its follower tells of it. One that is to be copied anew
+// counts as empty: the leader doesn't take it for caught up, and once it has answered
+// the log begins anew.
+func (p *Partition) followerLog(v log.View) replica.Log {
+	if p.isHoled() {
+		return replica.Log{LogStart: v.LogStart, LogEnd: v.LogStart, HighWatermark: v.LogStart}
+	}
+	return replicaLog(v)
+}
+
 // ownTail is the end of this log for the leader to compare with its own, until the session
 // has had its first answer that agrees; from then on it is the leader's records that come.
 func (p *Partition) ownTail(v log.View) types.Tail {
 	s, _ := p.follower.Session()
-	if p.agreed == s.Generation || !p.record.Writable || p.compacts.Load() || p.env.rules.TrustEpochs {
+	if p.agreed == s.Generation || !p.record.Writable || p.isHoled() || p.compacts.Load() || p.env.rules.TrustEpochs {
 		return types.Tail{}
 	}
 	t, err := p.log.Tail(v.LogEnd)
@@ -138,7 +153,7 @@ func (p *Partition) received(a follow.Answer) {
 	if !following || late || p.offline != nil || p.deleted {
 		return // a newer session has its own wish
 	}
-	own := replicaLog(p.log.View())
+	own := p.followerLog(p.log.View())
 	v := p.follower.Receive(&own, a.Reply)
 	later := false
 	var err error
@@ -148,6 +163,11 @@ func (p *Partition) received(a follow.Answer) {
 		if start := p.log.View().LogStart; p.lacksCompacted(own.LogEnd) {
 			p.agreed = 0
 			err = p.restartAt(start, "a crash interrupted a cut below its own compaction")
+			break
+		}
+		if p.isHoled() {
+			p.agreed = 0
+			err = p.restartAt(a.Reply.LogStart, "records are missing inside the log")
 			break
 		}
 		if err = p.accept(a, v); err == nil {
@@ -269,6 +289,7 @@ func (p *Partition) restartAt(at types.Offset, why string) error {
 	if err != nil {
 		return p.storageFault(err)
 	}
+	p.holed = false
 	return nil
 }
 

@@ -80,7 +80,7 @@ func (p *Partition) open(topic config.Topic, record *meta.PartitionRecord) error
 		p.couldNotOpen(err)
 		return nil
 	}
-	p.log, p.unread = l, nil
+	p.log, p.unread, p.holed = l, nil, len(rec.Missing) > 0
 	p.dir.checkpoints.Attach(l)
 	p.tellRecovery(rec)
 	return nil

@@ -119,6 +119,7 @@ type Partition struct {
 	toldFault   string
 	full        bool // the disk was full at the last append here, and the log was told
 	trail       cutTrail
+	holed       bool // opening found records missing inside the log: it is copied anew
 }
 
 // serving is what this node may do for a partition right now. It never changes.
