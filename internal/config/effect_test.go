@@ -6,13 +6,12 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
 
-// awaited are fields whose reader is being built; each is read before the next release.
-var awaited []string
+// readThrough are fields that others read through a method of this package.
+var readThrough = map[string]string{"Authorizer": "Authorizes", "AuthorizerClass": "Authorizes"}
 
 // fieldName finds the name of the field of the struct that ptr points into.
 func fieldName(t *testing.T, of reflect.Value, ptr any) string {
@@ -71,7 +70,7 @@ func TestEverySettingIsRead(t *testing.T) {
 		field := fieldName(t, reflect.ValueOf(b).Elem(), k.bind(b))
 		if field == "" {
 			t.Errorf("%s fills no field", k.name)
-		} else if !isRead(field) && !slices.Contains(awaited, field) {
+		} else if method := readThrough[field]; !isRead(field) && (method == "" || !isRead(method)) {
 			t.Errorf("%s: nothing reads %s: use it, or say in ignoredReasons why it has no effect", k.name, field)
 		}
 	}
