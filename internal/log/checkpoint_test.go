@@ -237,9 +237,4 @@ func TestAPartitionsNameComesAgain(t *testing.T) {
 		c.Detach(tp)
 		isGone(t, fsys, c)
 	})
-	t.Run("nobody knows it", func(t *testing.T) {
-		fsys, c := stale(t)
-		c.Retain()
-		isGone(t, fsys, c)
-	})
 }

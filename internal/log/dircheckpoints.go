@@ -164,17 +164,6 @@ func (c *DirCheckpoints) Begin(tp types.TopicPartition) error {
 	return c.Write()
 }
 
-// Retain forgets the lines, read at open, of all partitions that are not
-// attached: call it when every log of the directory is open.
-func (c *DirCheckpoints) Retain() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for tp := range c.found {
-		c.gone[tp] = true
-	}
-	clear(c.found)
-}
-
 // Write writes the files whose content has changed and syncs them. Requests
 // that wait while one write is under way are served by one common write.
 func (c *DirCheckpoints) Write() error {
