@@ -20,6 +20,11 @@ import (
 // since are missing from the store, not deleted.
 const seenRevisionFile = "metadata-revision-checkpoint"
 
+// enteredFile holds the same of metadata that came from a backup, from a start on it
+// until seenRevisionFile tells of it, which waits for the strays. It never allows a
+// deletion: it only refuses a store that was put back meanwhile.
+const enteredFile = "metadata-restore-checkpoint"
+
 // seenMark is how far a log dir has followed the metadata.
 type seenMark struct {
 	// restore is the id of the restore that the metadata came from, empty: from none.
@@ -62,26 +67,67 @@ func (d *logDir) writeSeen(now seenMark) error {
 	if now.restore == d.seen.restore && now.revision <= d.seen.revision || now.restore != d.seen.restore && !d.swept.Load() {
 		return nil
 	}
+	if d.entered.restore != "" && d.entered.restore != now.restore {
+		// It couldn't be replaced, on a full disk; beside the new note it would look like a later restore.
+		if err := d.fs.Remove(filepath.Join(d.path, enteredFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := d.fs.SyncDir(d.path); err != nil {
+			return err
+		}
+		d.entered = seenMark{}
+	}
+	return d.writeMark(seenRevisionFile, now, &d.seen)
+}
+
+// writeEntered notes metadata from a backup that the dir is about to follow, and doesn't yet say so in its first note.
+func (d *logDir) writeEntered(now seenMark) error {
+	if now.restore == "" || now.restore == d.seen.restore {
+		return nil
+	}
+	return d.writeMark(enteredFile, now, &d.entered)
+}
+
+func (d *logDir) writeMark(file string, now seenMark, to *seenMark) error {
 	now.offices = now.offices.newest()
 	text := fmt.Appendf(nil, "3\n%s\n%d\n%016x\n%s", now.restore, now.revision, now.digest.of, now.offices.lines())
-	if err := vfs.WriteAtomic(d.fs, filepath.Join(d.path, seenRevisionFile), text); err != nil {
+	if err := vfs.WriteAtomic(d.fs, filepath.Join(d.path, file), text); err != nil {
 		return err
 	}
-	d.seen = now
+	*to = now
 	return nil
 }
 
-// readSeen reads the note. One that can't be read is told as such: nothing is deleted by it.
-func (d *logDir) readSeen() error {
-	data, err := vfs.ReadFile(d.fs, filepath.Join(d.path, seenRevisionFile), 512)
+// readSeen reads the notes. One that can't be read is told as such: nothing is deleted by it.
+func (d *logDir) readSeen() (err error) {
+	if d.seen, err = d.readMark(seenRevisionFile); err == nil {
+		d.entered, err = d.readMark(enteredFile)
+	}
+	return err
+}
+
+func (d *logDir) readMark(file string) (seenMark, error) {
+	data, err := vfs.ReadFile(d.fs, filepath.Join(d.path, file), 512)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return seenMark{}, nil
 	}
 	if err != nil {
-		return err
+		return seenMark{}, err
 	}
-	d.seen = parseSeen(string(data))
-	return nil
+	return parseSeen(string(data)), nil
+}
+
+// hasLeft reports metadata of now that is from before the restore that the dir has entered.
+func (d *logDir) hasLeft(now seenMark) bool {
+	return d.entered.restore != "" && d.entered.restore != d.seen.restore && now.restore == d.seen.restore && !d.seen.unreadable
+}
+
+// followed is the note by which the metadata of now is judged.
+func (d *logDir) followed(now seenMark) seenMark {
+	if now.restore != "" && d.entered.restore == now.restore && (d.seen.restore != now.restore || d.seen.unreadable) {
+		return d.entered
+	}
+	return d.seen
 }
 
 func parseSeen(text string) seenMark {

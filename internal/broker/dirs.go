@@ -45,6 +45,7 @@ type logDir struct {
 	cleanEpoch  types.BrokerEpoch // in this registration; -1: the mark doesn't say, or there is none
 	checkpoints *log.DirCheckpoints
 	seen        seenMark      // of seenRevisionFile
+	entered     seenMark      // of enteredFile
 	swept       atomic.Bool   // folders that the metadata doesn't know have been set aside
 	trusts      atomic.Bool   // the metadata is what the dir followed: what it doesn't know was deleted
 	opening     chan struct{} // num.recovery.threads.per.data.dir tokens

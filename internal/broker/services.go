@@ -179,6 +179,7 @@ func (b *Broker) openPartitions(ctx context.Context) error {
 	}
 	b.loading = false
 	b.clearFolders(image)
+	b.noteEntered(image)
 	b.view.before, b.view.after = b.imageComing, b.imageChanged
 	clock.Go(b.ctx, &b.work, func() { b.view.run(b.ctx) })
 	return nil

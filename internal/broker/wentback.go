@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
+	"tidemark/internal/vfs"
 )
 
 // wayOfWentBack is what an operator does whose metadata went back.
@@ -30,35 +32,43 @@ const wayOfWentBack = "What it says of in-sync replicas may have ceased to be tr
 func (b *Broker) noticeRestore(ctx context.Context, image *meta.Image) error {
 	now := markOf(image)
 	for _, d := range b.dirs {
-		parts, err := b.partsBefore(ctx, d.seen, now)
+		seen := d.followed(now)
+		parts, err := b.partsBefore(ctx, seen, now)
 		if err != nil {
 			return err
 		}
-		follows := d.seen.follows(now) && !parts
+		follows := seen.follows(now) && !parts
 		newer, isNewer := d.newerLog(image)
-		d.trusts.Store(follows && !isNewer)
+		left := d.hasLeft(now)
+		trusts := d.seen.follows(now) && !parts && !left
+		d.trusts.Store(trusts && !isNewer)
 		switch {
-		case isNewer && (follows || d.seen.unreadable) && !b.env.rules.TrustOldMetadata:
+		case isNewer && (trusts || d.seen.unreadable) && !b.env.rules.TrustOldMetadata:
 			return &DirRefused{Dir: d.path, Reason: "METADATA_WENT_BACK: " + newer + ": the metadata store was put back to an earlier state, or it is another store. " + wayOfWentBack}
-		case follows || d.isNew() || b.env.rules.TrustOldMetadata:
-		case d.seen.unreadable:
-			b.logger.Warn("how far this log dir has followed the metadata can't be read: folders that the metadata doesn't know are set aside, not deleted", "dir", d.path)
-		case d.seen.restore != "" && neverRestored(image):
-			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: the metadata at revision %d came from no backup, and this folder has followed metadata that did (restore %s): "+
-				"the store was put back to before that restore, or it is another store. "+wayOfWentBack, now.revision, d.seen.restore)}
-		case d.seen.restore != now.restore:
+		case left && now.restore != "" && !b.env.rules.TrustOldMetadata:
+			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: the metadata at revision %d came from restore %s, and this folder has followed a later one (%s): "+
+				"the store was put back to before that restore, or it is another store. "+wayOfWentBack, now.revision, now.restore, d.entered.restore)}
+		case follows && !trusts && !left: // it has entered metadata from this backup before
 			b.tellRestore(image, d)
-		case d.seen.revision <= now.revision:
-			what := fmt.Sprintf("what it holds of revision %d isn't what this folder followed then", d.seen.revision)
-			if o, ok := d.seen.stranger(now.offices); ok {
-				what = fmt.Sprintf("a node registered in it at revision %d of which this folder knows nothing, though it has followed the store up to %d", o.taken, d.seen.revision)
+		case follows && !left || d.isNew() && d.entered.restore == "" || b.env.rules.TrustOldMetadata:
+		case seen.unreadable:
+			b.logger.Warn("how far this log dir has followed the metadata can't be read: folders that the metadata doesn't know are set aside, not deleted", "dir", d.path)
+		case d.seen.restore+d.entered.restore != "" && neverRestored(image):
+			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: the metadata at revision %d came from no backup, and this folder has followed metadata that did (restore %s): "+
+				"the store was put back to before that restore, or it is another store. "+wayOfWentBack, now.revision, cmp.Or(d.entered.restore, d.seen.restore))}
+		case seen.restore != now.restore || left: // or nobody can read which it came from
+			b.tellRestore(image, d)
+		case seen.revision <= now.revision:
+			what := fmt.Sprintf("what it holds of revision %d isn't what this folder followed then", seen.revision)
+			if o, ok := seen.stranger(now.offices); ok {
+				what = fmt.Sprintf("a node registered in it at revision %d of which this folder knows nothing, though it has followed the store up to %d", o.taken, seen.revision)
 			}
 			return &DirRefused{Dir: d.path, Reason: "METADATA_WENT_BACK: the metadata store has another past than this folder: " + what +
 				"; the store was put back to an earlier state and has gone on from there, or it is another store. " + wayOfWentBack}
 		default:
 			return &DirRefused{Dir: d.path, Reason: fmt.Sprintf("METADATA_WENT_BACK: the metadata store is at revision %d and this folder has followed it up to %d: "+
 				"it was put back to an earlier state, or it is another store. "+wayOfWentBack,
-				now.revision, d.seen.revision)}
+				now.revision, seen.revision)}
 		}
 	}
 	return nil
@@ -106,6 +116,23 @@ func (b *Broker) refuseHalfRestored(ctx context.Context) error {
 // isNew reports a log dir that has followed no metadata yet.
 func (d *logDir) isNew() bool {
 	return d.seen.restore == "" && d.seen.revision == 0 && !d.seen.unreadable && !d.holdsPartitions()
+}
+
+// noteEntered notes metadata from a backup before this node takes part in what comes of it.
+func (b *Broker) noteEntered(image *meta.Image) {
+	for _, d := range b.dirs {
+		if d.failure() != nil {
+			continue
+		}
+		switch err := d.writeEntered(markOf(image)); {
+		case err == nil:
+		case vfs.IsNoSpace(err):
+			d.room.refused()
+			b.logger.Warn("that the metadata came from a backup can't be noted: the disk is full", "dir", d.path, "err", err)
+		default:
+			d.fail(err)
+		}
+	}
 }
 
 func (d *logDir) holdsPartitions() bool {

@@ -7,6 +7,7 @@ import (
 
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/metastore/backup"
 	"tidemark/internal/vfs"
 )
 
@@ -123,6 +124,84 @@ func TestALogKnowsTheStoresPast(t *testing.T) {
 	}
 	if _, ok := d.lastEpoch("a-0", id); ok {
 		t.Error("nonsense is taken for a history")
+	}
+}
+
+// TestARestoreIsNotedAtOnce: a node that is killed each time before it could note, the usual
+// way, how far it has followed metadata that came from a backup.
+func TestARestoreIsNotedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	b := w.open()
+	id := b.ClusterID()
+	closeNode(t, b)
+	never, noted := w.store.Backup(), readFile(t, w, seenRevisionFile)
+	live := func() {
+		t.Helper()
+		closeNode(t, w.open())
+		if err := vfs.WriteAtomic(w.fs, "/data/"+seenRevisionFile, noted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recoverAs := func(restore string) {
+		t.Helper()
+		if _, err := backup.Recover(testContext(t), w.store, id, restore, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(why string) {
+		t.Helper()
+		if _, err := w.try(); err == nil || !strings.Contains(err.Error(), "METADATA_WENT_BACK") || !strings.Contains(err.Error(), why) {
+			t.Fatalf("a start: %v, want a refusal: %s", err, why)
+		}
+	}
+	recoverAs("restore-1")
+	first := w.store.Backup()
+	for range 3 {
+		live() // its own past is no other
+	}
+	w.store.Restore(first)
+	refused("it was put back to an earlier state")
+	other := w.with("node.id=2")
+	other.fs = vfs.NewMem()
+	b = other.open()
+	for i := range 8 {
+		createTopic(t, b, fmt.Sprint("other-", i), 1)
+	}
+	closeNode(t, b)
+	refused("another past than this folder")
+	w.store.Restore(never)
+	refused("came from no backup")
+
+	w.store.Restore(first)
+	recoverAs("restore-2")
+	closeNode(t, w.open()) // this one noted it
+	noted = readFile(t, w, seenRevisionFile)
+	second := w.store.Backup()
+	recoverAs("restore-3")
+	live()
+	w.store.Restore(second)
+	refused("came from restore restore-2, and this folder has followed a later one (restore-3)")
+	recoverAs("restore-4")
+	live()
+}
+
+// TestAnEarlierRestoresNoteGoes: a full disk kept the later one from replacing it.
+func TestAnEarlierRestoresNoteGoes(t *testing.T) {
+	d := &logDir{fs: vfs.NewMem(), path: "/data"}
+	if err := d.fs.MkdirAll("/data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.writeEntered(seenMark{restore: "restore-1", revision: 5}); err != nil {
+		t.Fatal(err)
+	}
+	d.swept.Store(true)
+	now := seenMark{restore: "restore-2", revision: 9}
+	if err := d.writeSeen(now); err != nil {
+		t.Fatal(err)
+	}
+	again := &logDir{fs: d.fs, path: "/data"}
+	if err := again.readSeen(); err != nil || again.entered.restore != "" || again.hasLeft(now) {
+		t.Errorf("%v; the note of a restore before: %+v", err, again.entered)
 	}
 }
 
