@@ -136,6 +136,10 @@ func (v *Virtual) Close() error { return v.b.Close(v.Context()) }
 // Context carries the node's clock.
 func (v *Virtual) Context() context.Context { return context.WithoutCancel(v.b.ctx) }
 
+// HasHungUp reports whether a node that stops has got so far that a real one's
+// connections are closed: what it answers from then on reaches nobody.
+func (v *Virtual) HasHungUp() bool { return v.b.ctx.Err() != nil }
+
 // Broker is the node, for what doesn't block.
 func (v *Virtual) Broker() *Broker { return v.b }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -61,6 +62,9 @@ func (l *lane) send() {
 	l.attempt(l.c.net, m, func(raw []byte) (types.Offset, error) { return m.produce(topic, l.partition, raw, l.acks) }, l.answered)
 }
 
+// errHungUp is what becomes of the answer of a broker that has stopped meanwhile.
+var errHungUp = errors.New("the broker hung up")
+
 // produce is a Produce request at a broker; it runs as a task there.
 func (m *machine) produce(topic types.TopicID, number int32, raw []byte, acks int16) (types.Offset, error) {
 	part, err := m.node.Partitions().Get(topic, number)
@@ -69,6 +73,9 @@ func (m *machine) produce(topic types.TopicID, number int32, raw []byte, acks in
 	}
 	sent := append([]byte(nil), raw...)
 	res, err := part.Append(m.node.Context(), raw, api.AppendRequest{Acks: acks, Timeout: time.Second, LeaderEpoch: types.NoLeaderEpoch, RequestVersion: 11})
+	if err == nil && m.node.HasHungUp() {
+		err = errHungUp
+	}
 	if err != nil {
 		return 0, err
 	}

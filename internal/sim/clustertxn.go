@@ -361,7 +361,7 @@ func (x *txnClient) sendBatch(t *transactionRun, p int32, req *kmsg.ProduceReque
 		x.leaders[p], _ = x.w.c.leader(x.w.c.wantTopic, int(p), x.dice(), 0)
 	}
 	resp, err := x.w.request(sending{from: x.who(), to: x.w.c.machine(x.leaders[p]), req: req, timeout: clientTimeout}, func(m *machine, r kmsg.Response) {
-		if a := producedOf(r); a.ErrorCode == 0 {
+		if a := producedOf(r); a.ErrorCode == 0 && !m.node.HasHungUp() {
 			x.w.judge.acknowledged(m, t, p, types.Offset(a.BaseOffset), req.Topics[0].Partitions[0].Records)
 		}
 	})

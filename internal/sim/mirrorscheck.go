@@ -210,7 +210,7 @@ func (s *siteJudge) look(m *machine, h *held) {
 		if l.serving = e; l.servedIn != e {
 			l.servedIn, l.served = e, 0
 		}
-		s.keepsPromised(m, h, l, fmt.Sprintf("serves in epoch %d", e))
+		s.keepsPromised(m, h, l, e)
 	}
 	if v.HighWatermark > l.served {
 		l.served = v.HighWatermark
@@ -478,8 +478,9 @@ func (s *siteJudge) owned(m *machine, h *held, l *siteLog) {
 }
 
 // keepsPromised is AckedIsKept: whoever begins to serve holds everything that this
-// cluster promised, as far as nothing released it.
-func (s *siteJudge) keepsPromised(m *machine, h *held, l *siteLog, what string) {
+// cluster promised, as far as nothing released it. Who comes to serve an epoch that is
+// over already, with a lease that isn't, can't have what was written in later ones.
+func (s *siteJudge) keepsPromised(m *machine, h *held, l *siteLog, e types.LeaderEpoch) {
 	if s.a.w.o.Compacted || len(s.promised[h.id]) == 0 {
 		return
 	}
@@ -489,12 +490,12 @@ func (s *siteJudge) keepsPromised(m *machine, h *held, l *siteLog, what string) 
 	}
 	var lacks *grain
 	for g := range s.promised[h.id] {
-		if g.next > l.start && !have[g] && (lacks == nil || g.base < lacks.base || g.base == lacks.base && g.epoch < lacks.epoch) {
+		if g.next > l.start && g.epoch <= e && !have[g] && (lacks == nil || g.base < lacks.base || g.base == lacks.base && g.epoch < lacks.epoch) {
 			lacks = g
 		}
 	}
 	if lacks != nil {
-		s.a.fail("AckedIsKept", "%s %s: %s with log [%d, %d) %v and lacks %s", m.name, h.part.Name(), what, l.start, l.end, tail(l.seq), lacks)
+		s.a.fail("AckedIsKept", "%s %s: serves in epoch %d with log [%d, %d) %v and lacks %s", m.name, h.part.Name(), e, l.start, l.end, tail(l.seq), lacks)
 	}
 }
 

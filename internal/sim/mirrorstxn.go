@@ -191,6 +191,9 @@ func (x *author) write(m *machine, part api.Partition, sent []byte) error {
 	x.all.w.check.attempted(m, id, sent)
 	raw := append([]byte(nil), sent...) // the log stamps it
 	done, err := part.Append(ctx, raw, api.AppendRequest{Acks: -1, Timeout: time.Second, LeaderEpoch: types.NoLeaderEpoch, RequestVersion: 11, Guard: guard})
+	if err == nil && m.node.HasHungUp() {
+		err = errHungUp
+	}
 	if err != nil {
 		return err
 	}
