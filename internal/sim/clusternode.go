@@ -323,7 +323,7 @@ func (m *machine) listParts() {
 	m.parts = nil
 	for part := range m.node.Broker().Partitions() {
 		id := meta.PartitionID{Topic: part.TopicID(), Number: part.Name().Partition}
-		h := &held{id: id, part: part, shadowLog: &shadowLog{}}
+		h := &held{id: id, part: part, shadowLog: &shadowLog{serving: -1}}
 		for _, o := range old {
 			if o.part == part {
 				h = o
