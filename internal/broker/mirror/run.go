@@ -223,15 +223,17 @@ func (r *run) show(id meta.PartitionID) {
 		c.halted.Store(true)
 		c = nil
 	}
-	if c == nil && !r.closed {
+	made := c == nil && !r.closed
+	if made {
 		c = newCopier(r, id, part)
 		r.copiers[id] = c
 	}
 	r.mu.Unlock()
 	switch {
 	case r.m.isUnsettled(id):
-		if c != nil && !c.halted.Load() {
-			r.drop(id) // it is shown again once that is settled
+		// One that was there knows how far the source was seen: the promotion halts it.
+		if made {
+			r.drop(id) // it is made again once that is settled
 		}
 	case c != nil:
 		c.show()
