@@ -65,7 +65,10 @@ func TestDrill(t *testing.T) {
 	awaitEnd(t, standby, "orders", 0, 40)
 	awaitEnd(t, standby, "orders", 1, 5)
 	awaitEnd(t, standby, "left", 0, 0)
-	harness.Eventually(t, "the group is here", func() bool { return committed(t, standby.Admin(t), "readers", "orders", 1) == 2 })
+	harness.Eventually(t, "the group is here", func() bool {
+		adm := standby.Admin(t)
+		return committed(t, adm, "readers", "orders", 0) == 30 && committed(t, adm, "readers", "orders", 1) == 2
+	})
 	op := operate(t, standby)
 
 	if _, says := op.run("mirror", "drill", "m", "friday", "--topics", "orders", "--dry-run"); !strings.Contains(says, "2 partitions of 1 topics would be forked under drill.friday.") {
