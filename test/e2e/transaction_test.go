@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -250,8 +251,18 @@ func TestTransactionsOutliveNodes(t *testing.T) {
 			if end == kgo.TryCommit {
 				want = append(want, value("a"), value("b"))
 			}
-			c.Restart(t, down)
+			back := c.Restart(t, down)
 			c.AwaitISR(t, "t", 1, 2, 3)
+			// It came back at another port: a client that hasn't heard of it would be left
+			// without any node that it can reach, two rounds later.
+			harness.Eventually(t, "the producer knows where the node is", func() bool {
+				req := kmsg.NewPtrMetadataRequest() // kadm's would be answered from the client's cache
+				req.Topics = []kmsg.MetadataRequestTopic{}
+				m, err := req.RequestWith(ctx, p)
+				return err == nil && slices.ContainsFunc(m.Brokers, func(b kmsg.MetadataResponseBroker) bool {
+					return b.NodeID == int32(down) && net.JoinHostPort(b.Host, fmt.Sprint(b.Port)) == back.Addr
+				})
+			})
 		}
 		transact(t, p, "t", kgo.TryCommit, "last")
 		want = append(want, "last")
