@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"tidemark/internal/core/control"
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
@@ -115,36 +116,67 @@ func (p *Partition) reopen() {
 
 // mindOffline looks after the partitions that are offline here.
 func (b *Broker) mindOffline() {
+	var unusable []control.Unusable
 	for p := range b.Partitions() {
 		if p.down.Load() {
-			b.handOver(p)
+			unusable = append(unusable, control.Unusable{Partition: meta.PartitionID{Topic: p.id, Number: p.tp.Partition}, Lost: p.dir.failure() != nil})
+		}
+	}
+	if len(unusable) == 0 {
+		return
+	}
+	b.standAside(unusable)
+	for p := range b.Partitions() {
+		if p.down.Load() {
 			b.tell(p, p.reopen)
 		}
 	}
 }
 
-// handOver has another replica that is in sync lead a partition which this node leads and
-// can't use. Where there is none clients are told KAFKA_STORAGE_ERROR.
-func (b *Broker) handOver(p *Partition) {
-	image, me := b.Image(), b.me()
-	rec, _ := image.Partition(p.id, p.tp.Partition)
-	if rec == nil || rec.Leader != me.ID {
-		return
-	}
-	for _, m := range rec.ISR {
-		if m.ID == me.ID {
-			continue
+const (
+	// asideTries is how often standAside plans anew after a refusal, in transactions
+	// that are smaller by asideDivisor; the next second goes on.
+	asideTries   = 3
+	asideDivisor = 16
+)
+
+// standAside has another replica lead what this node leads and can't use, and takes the
+// node out of the ISR of what it follows and can't use: acks=all doesn't wait for it.
+// Where no other replica may lead clients are told KAFKA_STORAGE_ERROR.
+func (b *Broker) standAside(list []control.Unusable) {
+	limits := b.limits()
+	for range asideTries {
+		changes, plans := control.StandAside(b.Image(), list, b.me(), limits)
+		refused := false
+		for _, plan := range plans {
+			_, err := b.Commit(b.chores.ctx, plan)
+			refused = refused || errors.Is(err, ErrRefused)
+			if err != nil && !errors.Is(err, ErrRefused) {
+				if b.chores.ctx.Err() == nil {
+					b.logger.Warn("the metadata can't be told of partitions that are offline here; trying again", "partitions", len(changes), "err", err)
+				}
+				return
+			}
 		}
-		e, ok, err := control.Elect(image, p.id, p.tp.Partition, m.ID, false, me)
-		if err == nil && ok {
-			_, err = b.Commit(b.chores.ctx, e.Plan)
-		}
-		switch {
-		case err != nil && b.chores.ctx.Err() == nil:
-			b.logger.Warn("leadership of an offline partition can't be handed over yet", "partition", p.tp.String(), "to", m.ID, "err", err)
-		case err == nil && ok:
-			b.logger.Warn("leadership of an offline partition is handed over", "partition", p.tp.String(), "to", m.ID)
+		b.tellAside(changes)
+		if !refused {
 			return
+		}
+		limits.Ops = max(limits.Ops/asideDivisor, 1)
+	}
+}
+
+// tellAside says which changes the image shows.
+func (b *Broker) tellAside(changes []control.Change) {
+	image := b.Image()
+	for _, c := range changes {
+		rec, _ := image.Partition(c.Partition.Topic, c.Partition.Number)
+		switch {
+		case rec == nil || rec.InISR(b.cfg.NodeID):
+		case c.Kind != "":
+			b.logger.Warn("leadership of an offline partition is handed over", "partition", b.nameOf(image, c.Partition), "to", c.Record.Leader)
+		default:
+			b.logger.Warn("an offline replica leaves the ISR", "partition", b.nameOf(image, c.Partition), "isr", c.Record.ISRIDs())
 		}
 	}
 }

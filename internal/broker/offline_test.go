@@ -122,3 +122,26 @@ func createAssigned(t *testing.T, b *Broker, name string, replicas ...types.Brok
 	}
 	return made.ID
 }
+
+// TestAnOfflineFollowerLeavesTheISR: acks=all waits for nobody whose replica is known to
+// be unusable, however long replica.lag.time.max.ms is; the others of the node stay in sync.
+func TestAnOfflineFollowerLeavesTheISR(t *testing.T) {
+	f := newFleet(t, 2, "log.dirs=/data,/other", "replica.lag.time.max.ms=600000")
+	id := f.create("a", oneOf(1, 2))
+	other := f.create("b", oneOf(1, 2))
+	both := func(r *meta.PartitionRecord) bool { return len(r.ISR) == 2 }
+	f.record(id, 0, "both are in sync", both)
+	bad := mustPartition(t, f.nodes[2].Broker, "a", 0)
+	if good := mustPartition(t, f.nodes[2].Broker, "b", 0); good.dir == bad.dir {
+		t.Fatal("both partitions are in one dir")
+	}
+	bad.dir.fail(errors.New("the disk is gone"))
+	r := f.record(id, 0, "it has left", func(r *meta.PartitionRecord) bool { return len(r.ISR) == 1 })
+	if r.Leader != 1 || r.LeaderEpoch != 0 || len(r.ELR) != 0 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := appendTo(t, mustPartition(t, f.nodes[1].Broker, "a", 0), -1, "x"); err != nil {
+		t.Error(err)
+	}
+	f.record(other, 0, "the other dir's stays", both)
+}

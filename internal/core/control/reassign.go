@@ -148,7 +148,7 @@ func ElectPreferred(image *meta.Image, p *meta.Partition, me Me) (Change, error)
 		return Change{}, fmt.Errorf("broker %d: %w", preferred, ErrPreferredUnavailable)
 	}
 	c := Change{Partition: p.ID, Old: r, Record: r.Clone()}
-	c.elect(image, r.ISR[i], ElectedInSync)
+	c.elect(image, c.Old, r.ISR[i], ElectedInSync)
 	c.Plan = writePartition(image, p, c.Record, me, "elect the preferred leader of")
 	if preferred != me.ID {
 		c.Plan.If = append(c.Plan.If, Me{ID: preferred, Epoch: c.Record.LeaderBrokerEpoch}.compare(image))

@@ -59,7 +59,7 @@ func Settle(image *meta.Image, t *meta.Topic, p *meta.Partition, policy Policy, 
 	}
 	c := Change{Partition: p.ID, Old: p.Record, Record: p.Record.Clone()}
 	if candidate, kind, ok := c.choose(image, t, p, policy); ok {
-		c.elect(image, candidate, kind)
+		c.elect(image, c.Old, candidate, kind)
 	}
 	if !NeedsLeader(image, &c.Record) {
 		c.shrink(image)
@@ -107,31 +107,38 @@ func (c *Change) choose(image *meta.Image, t *meta.Topic, p *meta.Partition, pol
 		}
 		return m, ElectedInSync, ok
 	}
-	for _, list := range []struct {
-		members []meta.ISRMember
-		kind    ElectionKind
-	}{{r.ISR, ElectedInSync}, {r.ELR, ElectedEligible}} {
-		stays := func(m meta.ISRMember) bool {
-			b, ok := image.Broker(m.ID)
-			return ok && !b.Record.Draining && intact(image, m)
-		}
-		if m, ok := firstOf(r, list.members, stays); ok {
+	for _, list := range electorate(r) {
+		if m, ok := firstOf(r, list.members, func(m meta.ISRMember) bool { return stays(image, m) }); ok {
 			if list.kind == ElectedEligible {
 				probeFromELR.Reached()
 			}
 			return m, list.kind, true
 		}
 	}
-	for _, list := range []struct {
-		members []meta.ISRMember
-		kind    ElectionKind
-	}{{r.ISR, ElectedInSync}, {r.ELR, ElectedEligible}} {
+	for _, list := range electorate(r) {
 		if m, ok := firstOf(r, list.members, func(m meta.ISRMember) bool { return intact(image, m) }); ok {
 			probeLeaving.Reached()
 			return m, list.kind, true // it is leaving, but better than nobody
 		}
 	}
 	return lastResort(image, t, p, policy)
+}
+
+// voters are members that may lead, and why.
+type voters struct {
+	members []meta.ISRMember
+	kind    ElectionKind
+}
+
+// electorate are those who may be elected cleanly, the first to be asked first (R11).
+func electorate(r *meta.PartitionRecord) [2]voters {
+	return [2]voters{{r.ISR, ElectedInSync}, {r.ELR, ElectedEligible}}
+}
+
+// stays reports whether a member has what it had, and its broker isn't about to go.
+func stays(image *meta.Image, m meta.ISRMember) bool {
+	b, ok := image.Broker(m.ID)
+	return ok && !b.Record.Draining && intact(image, m)
 }
 
 // leaves reports whether the leader is about to end its registration.
@@ -152,8 +159,9 @@ func firstOf(r *meta.PartitionRecord, members []meta.ISRMember, fits func(meta.I
 	return meta.ISRMember{}, false
 }
 
-// elect makes a member the leader in its broker's present registration.
-func (c *Change) elect(image *meta.Image, m meta.ISRMember, kind ElectionKind) {
+// elect makes a member the leader in its broker's present registration; from is the
+// record that the election begins with.
+func (c *Change) elect(image *meta.Image, from *meta.PartitionRecord, m meta.ISRMember, kind ElectionKind) {
 	epoch, registered := image.BrokerEpoch(m.ID)
 	// Invariant I-190: whoever is elected is registered, and leads in that registration.
 	assert.That(registered, "I-190: broker %d is elected for %v and isn't registered", m.ID, c.Partition)
@@ -161,7 +169,7 @@ func (c *Change) elect(image *meta.Image, m meta.ISRMember, kind ElectionKind) {
 	// Invariant I-191: a clean election's leader was in sync or eligible, and lost nothing since (R11).
 	assert.That(kind == ElectedSole || kind == ElectedUnclean || clean && intact(image, m),
 		"I-191: broker %d is elected for %v as %s", m.ID, c.Partition, kind)
-	c.Record = elected(image, c.Old, meta.ISRMember{ID: m.ID, BrokerEpoch: epoch}, kind)
+	c.Record = elected(image, from, meta.ISRMember{ID: m.ID, BrokerEpoch: epoch}, kind)
 	c.Kind = kind
 }
 

@@ -100,6 +100,7 @@ func (l *Leader) Lead(local types.BrokerID, s LeaderState) (isNew, ok bool) {
 	if isNew {
 		l.followers, l.hw = map[types.BrokerID]*progress{}, s.HighWatermark
 	}
+	l.forgetWhoLeft(s.ISR)
 	l.local, l.leads, l.revision, l.epoch, l.lagMax = local, true, s.Revision, s.LeaderEpoch, s.LagMax
 	l.replicas, l.isr, l.minISR = slices.Clone(s.Replicas), slices.Clone(s.ISR), min(s.MinISR, len(s.Replicas))
 	l.logStart, l.logEnd = s.LogStart, s.LogEnd
@@ -121,6 +122,18 @@ func (l *Leader) Lead(local types.BrokerID, s LeaderState) (isNew, ok bool) {
 	}
 	l.moveHighWatermark()
 	return isNew, true
+}
+
+// forgetWhoLeft has those who are in the ISR no more prove their positions anew: one
+// may have been taken out by another than this leader, as its disk failed, and would be
+// let in again for what it once fetched (R15).
+func (l *Leader) forgetWhoLeft(isr []meta.ISRMember) {
+	for _, m := range l.isr {
+		stays := slices.ContainsFunc(isr, func(n meta.ISRMember) bool { return n.ID == m.ID })
+		if p := l.followers[m.ID]; p != nil && !stays {
+			p.provedIn = types.NoLeaderEpoch
+		}
+	}
 }
 
 // Resign ends the leadership; progress is forgotten. An older record changes nothing.

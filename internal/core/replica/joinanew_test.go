@@ -1,0 +1,30 @@
+package replica
+
+import (
+	"testing"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+)
+
+// TestWhoLeftFetchesAnew: a replica that was taken out of the ISR by another than its
+// leader, as one whose disk failed, doesn't come back for the position that it had.
+func TestWhoLeftFetchesAnew(t *testing.T) {
+	state := LeaderState{Revision: 5, LeaderEpoch: 4, Replicas: []types.BrokerID{1, 2}, ISR: []meta.ISRMember{{ID: 1, BrokerEpoch: 7}, {ID: 2, BrokerEpoch: 9}},
+		MinISR: 1, LogEnd: 10, HighWatermark: 10, LagMax: 1000}
+	l := Leader{}
+	l.Lead(1, state)
+	l.SetBroker(2, BrokerView{Epoch: 9})
+	fetch := FollowerFetch{Replica: 2, BrokerEpoch: 9, Offset: 10, LogStart: 0, LeaderEpoch: 4}
+	if _, _, denied := l.Fetched(fetch); denied != Granted {
+		t.Fatal(denied)
+	}
+	state.Revision, state.ISR = 6, state.ISR[:1]
+	l.Lead(1, state)
+	if change := l.Join(0); change != nil {
+		t.Errorf("it is to join again: %v", change.ISR)
+	}
+	if _, change, _ := l.Fetched(fetch); change == nil {
+		t.Error("it fetches and may not join")
+	}
+}
