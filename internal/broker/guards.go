@@ -102,12 +102,15 @@ func (p *Partition) Producers(context.Context) ([]txn.Producer, error) {
 
 // mayJoin judges a batch of a transaction before it is appended; it runs on the shard.
 func (p *Partition) mayJoin(op *appendOp) error {
-	if op.req.Origin != api.OriginClient || p.env.rules.NoTxnGuards {
+	if p.env.rules.NoTxnGuards {
 		return nil
 	}
 	h, err := batch.ParseHeader(op.raw)
-	if err != nil || !h.IsTransactional() {
+	switch {
+	case err != nil, !h.IsTransactional():
 		return nil // the log judges it
+	case op.req.Origin == api.OriginCoordinator && h.IsControl():
+		return nil // a marker; what else a coordinator writes for a transaction are a group's offsets
 	}
 	if p.log.InTransaction(h.ProducerID, h.ProducerEpoch) || p.guards.admits(h.ProducerID, h.ProducerEpoch, op.req.Guard) {
 		return nil

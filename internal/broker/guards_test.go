@@ -2,8 +2,12 @@ package broker
 
 import (
 	"testing"
+	"time"
 
+	"tidemark/internal/batch"
+	"tidemark/internal/broker/api"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // A guard is good for one first batch of its producer's epoch, until a marker comes.
@@ -45,5 +49,44 @@ func TestGuardsAreBounded(t *testing.T) {
 	n := g.begin(1, 0, guardLifeMs)
 	if len(g.byProducer) > 2 || !g.admits(1, 0, n) {
 		t.Errorf("%d guards are kept", len(g.byProducer))
+	}
+}
+
+// A group's offsets are the first of their transaction only with a guard that is in force,
+// as a client's records are: those that come when the marker is there already would open
+// one that nobody ends. A marker needs none.
+func TestOffsetsOfATransactionNeedAGuard(t *testing.T) {
+	b := newWorld(t).open()
+	createTopic(t, b, "a", 1)
+	p := mustPartition(t, b, "a", 0)
+	write := func(guard api.TxnGuard) error {
+		bld := batch.NewBuilder(batch.BuilderOptions{Transactional: true, Producer: &batch.Producer{ID: 5, BaseSequence: -1}})
+		bld.Append(types.Millis(time.Now().UnixMilli()), []byte("k"), []byte("v"))
+		raw, err := bld.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.Append(testContext(t), raw, api.AppendRequest{Acks: -1, Timeout: time.Minute, LeaderEpoch: types.NoLeaderEpoch, Origin: api.OriginCoordinator, Guard: guard})
+		return err
+	}
+	wantCode(t, "offsets of which nobody was asked", write(0), wire.ErrInvalidTxnState)
+	guard, _, err := p.Guard(testContext(t), 5, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := marker(t, p, 5, 1); code != wire.None {
+		t.Fatal(code)
+	}
+	wantCode(t, "offsets that come when their transaction has ended", write(guard), wire.ErrInvalidTxnState)
+	if guard, _, err = p.Guard(testContext(t), 5, 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := write(guard); err != nil {
+			t.Errorf("offsets with a guard, or in a transaction that is open: %v", err)
+		}
+	}
+	if n := len(p.Log().OpenTransactions()); n != 1 {
+		t.Errorf("%d transactions are open", n)
 	}
 }

@@ -17,6 +17,8 @@ import (
 //     is refused like a member's OffsetCommit.
 //   - From v5 on the group's partition becomes part of the transaction here (KIP-890);
 //     before, it must be already, which is asked.
+//   - Offsets that come when their transaction has ended are refused (INVALID_TXN_STATE):
+//     they would open one that nobody ends.
 //   - A producer that was fenced is told INVALID_PRODUCER_EPOCH.
 //
 // Versions 0 to 6. 2: leader epochs. 3: flexible, members. 4: TRANSACTION_ABORTABLE. 5:
@@ -54,7 +56,14 @@ func (c *Call) commitInTxn(in *kmsg.TxnOffsetCommitRequest, ev group.TxnCommit) 
 	if err != nil {
 		return group.CommitResponse{Code: group.ErrorCode(CodeOf(err))}
 	}
+	var refused group.ErrorCode
 	code := c.whileConcurrent(func() transaction.ErrorCode {
+		var guard TxnGuard
+		// Each time anew: the marker that was waited for has ended the guard before.
+		if guard, refused = c.Groups.GuardTxn(c.Ctx, in.Group, ev.ProducerID, ev.ProducerEpoch); refused != group.None {
+			return transaction.None
+		}
+		ev.Guard = uint64(guard)
 		return c.Transactions.Enlist(c.Ctx, transaction.Add{
 			ID: in.TransactionalID, ProducerID: ev.ProducerID, Epoch: ev.ProducerEpoch, Partitions: []types.TopicPartition{tp}, VerifyOnly: in.Version < 5,
 		})
@@ -69,6 +78,9 @@ func (c *Call) commitInTxn(in *kmsg.TxnOffsetCommitRequest, ev group.TxnCommit) 
 	}
 	if code != wire.None {
 		return group.CommitResponse{Code: group.ErrorCode(code)}
+	}
+	if refused != group.None {
+		return group.CommitResponse{Code: refused}
 	}
 	return c.Groups.CommitTxn(c.Ctx, ev)
 }

@@ -36,7 +36,12 @@ type Groups interface {
 	// PartitionOf gives the partition of __consumer_offsets that keeps the group, made
 	// at its first use.
 	PartitionOf(ctx context.Context, groupID string) (types.TopicPartition, error)
-	// CommitTxn writes offsets that wait for a transaction's marker.
+	// GuardTxn looks into a transaction that is about to have offsets of the group, before its
+	// coordinator is asked: CommitTxn takes the first of them with the guard (KIP-890). None
+	// where the transaction has some already.
+	GuardTxn(ctx context.Context, groupID string, id types.ProducerID, epoch int16) (TxnGuard, group.ErrorCode)
+	// CommitTxn writes offsets that wait for a transaction's marker. INVALID_TXN_STATE if the
+	// transaction has ended since it was looked into.
 	CommitTxn(ctx context.Context, ev group.TxnCommit) group.CommitResponse
 	// EndTxn writes a transaction's marker into a partition of __consumer_offsets, and
 	// with it decides what the transaction has committed.

@@ -24,6 +24,7 @@ type fakeGroups struct {
 	join     group.JoinResponse
 	sync     group.SyncResponse
 	code     group.ErrorCode
+	guard    group.ErrorCode
 	leave    group.LeaveResponse
 	commit   group.CommitResponse
 	offsets  []group.OffsetEntry

@@ -90,6 +90,10 @@ func (f *fakeGroups) PartitionOf(_ context.Context, id string) (types.TopicParti
 	return types.TopicPartition{Topic: offsetsTopic, Partition: int32(len(id))}, f.nodeErr
 }
 
+func (f *fakeGroups) GuardTxn(context.Context, string, types.ProducerID, int16) (TxnGuard, group.ErrorCode) {
+	return 8, f.guard
+}
+
 func (f *fakeGroups) CommitTxn(_ context.Context, ev group.TxnCommit) group.CommitResponse {
 	f.asked = ev
 	return f.commit

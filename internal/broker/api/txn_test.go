@@ -182,13 +182,15 @@ func TestEndTxnAndOffsets(t *testing.T) {
 		}
 	}
 	f(5, transaction.None, wire.None, wire.ErrOffsetMetadataTooLarge)
-	if ev := groups.asked.(group.TxnCommit); ev.ProducerID != 5 || ev.Generation != 3 || ev.Offsets[1].Offset != 5 {
+	if ev := groups.asked.(group.TxnCommit); ev.ProducerID != 5 || ev.Generation != 3 || ev.Offsets[1].Offset != 5 || ev.Guard != 8 {
 		t.Errorf("the group is asked %+v", ev)
 	}
 	f(3, transaction.TransactionAbortable, wire.ErrInvalidTxnState, wire.ErrInvalidTxnState)
 	f(4, transaction.TransactionAbortable, wire.ErrTransactionAbortable, wire.ErrTransactionAbortable)
 	f(5, transaction.NotCoordinator, wire.ErrCoordinatorLoadInProgress, wire.ErrCoordinatorLoadInProgress)
 	f(5, transaction.ProducerFenced, wire.ErrInvalidProducerEpoch, wire.ErrInvalidProducerEpoch)
+	groups.guard = group.NotCoordinator
+	f(5, transaction.None, wire.ErrNotCoordinator, wire.ErrNotCoordinator)
 }
 
 func TestInitProducerIDOfATransaction(t *testing.T) {

@@ -21,6 +21,21 @@ func (c *Coordinator) PartitionOf(ctx context.Context, groupID string) (types.To
 	return types.TopicPartition{Topic: OffsetsTopic, Partition: n}, nil
 }
 
+// GuardTxn implements api.Groups.
+func (c *Coordinator) GuardTxn(ctx context.Context, groupID string, id types.ProducerID, epoch int16) (api.TxnGuard, group.ErrorCode) {
+	n, ok := c.topic.Partition(groupID)
+	t, exists := c.o.Image().TopicByName(OffsetsTopic)
+	if !ok || !exists {
+		return 0, group.CoordinatorNotAvailable
+	}
+	p, err := c.o.Partitions.Get(t.ID, n)
+	if err != nil {
+		return 0, group.NotCoordinator
+	}
+	guard, _, err := p.Guard(ctx, id, epoch)
+	return guard, codeOfAppend(err)
+}
+
 // CommitTxn implements api.Groups.
 func (c *Coordinator) CommitTxn(ctx context.Context, ev group.TxnCommit) group.CommitResponse {
 	if ev.Group == "" {

@@ -19,6 +19,7 @@ type encoded struct {
 	// writer and marker are as in group.Append: such an append is a batch of its own.
 	writer *group.Writer
 	marker *group.Marker
+	guard  api.TxnGuard
 	time   types.Millis
 }
 
@@ -30,7 +31,7 @@ type completion struct {
 
 // encode gives an append's records, all with time now.
 func encode(a group.Append, now types.Millis) encoded {
-	e := encoded{token: a.Token, time: now, records: make([]statelog.Record, 0, len(a.Records)), writer: a.Writer, marker: a.Marker}
+	e := encoded{token: a.Token, time: now, records: make([]statelog.Record, 0, len(a.Records)), writer: a.Writer, marker: a.Marker, guard: api.TxnGuard(a.Guard)}
 	for _, r := range a.Records {
 		key, value := encodeRecord(r)
 		e.records = append(e.records, statelog.Record{Time: now, Key: key, Value: value})
@@ -79,7 +80,7 @@ func writeOne(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, o
 	}
 	if first.writer != nil {
 		// Offsets of a transaction have no sequence: nobody sends them twice but its producer.
-		w.Producer = &batch.Producer{ID: first.writer.ProducerID, Epoch: first.writer.Epoch, BaseSequence: -1}
+		w.Producer, w.Guard = &batch.Producer{ID: first.writer.ProducerID, Epoch: first.writer.Epoch, BaseSequence: -1}, first.guard
 	}
 	var records []statelog.Record
 	for i := range appends {
@@ -96,8 +97,8 @@ func codeOfAppend(err error) group.ErrorCode {
 		return group.None
 	case wire.ErrNotLeaderOrFollower, wire.ErrKafkaStorageError, wire.ErrFencedLeaderEpoch, wire.ErrUnknownLeaderEpoch:
 		return group.NotCoordinator
-	case wire.ErrInvalidProducerEpoch, wire.ErrTransactionCoordinatorFenced:
-		return group.ErrorCode(api.CodeOf(err)) // a later transaction's, or a later coordinator's, is there already
+	case wire.ErrInvalidProducerEpoch, wire.ErrTransactionCoordinatorFenced, wire.ErrInvalidTxnState:
+		return group.ErrorCode(api.CodeOf(err)) // a later transaction's, or a later coordinator's, is there already; or its own has ended
 	case wire.ErrMessageTooLarge, wire.ErrRecordListTooLarge, wire.ErrInvalidFetchSize:
 		return group.InvalidCommitOffsetSize
 	}

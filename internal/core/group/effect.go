@@ -56,6 +56,7 @@ type Append struct {
 	// is what is written in place of records.
 	Writer *Writer
 	Marker *Marker
+	Guard  uint64 // TxnCommit's
 }
 
 // Reply answers a waiting request.

@@ -14,6 +14,8 @@ type TxnCommit struct {
 	Commit
 	ProducerID    types.ProducerID
 	ProducerEpoch int16
+	// Guard goes with the append: what the partition's leader has learned of the transaction (KIP-890).
+	Guard uint64
 }
 
 // EndTxn writes a transaction's marker into the log, behind all that its producer
@@ -69,7 +71,7 @@ func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
 		g.await(ev.ProducerID, p)
 		records = append(records, OffsetRecord{Group: g.id, TopicPartition: w.tp, Value: w.value})
 	}
-	t.appendAs(&Append{Records: records, Writer: &Writer{ev.ProducerID, ev.ProducerEpoch}}, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+	t.appendAs(&Append{Records: records, Writer: &Writer{ev.ProducerID, ev.ProducerEpoch}, Guard: ev.Guard}, out, func(_ types.Millis, code ErrorCode, out *Effects) {
 		for _, p := range pending {
 			p.durable = code == None
 			if code != None {

@@ -28,7 +28,8 @@ type WriteOptions struct {
 	Codec   batch.Codec
 	// Producer, if not nil, makes the batch a part of its transaction.
 	Producer *batch.Producer
-	// BumpedMarker is api.AppendRequest's.
+	// Guard and BumpedMarker are api.AppendRequest's.
+	Guard        api.TxnGuard
 	BumpedMarker bool
 }
 
@@ -48,6 +49,6 @@ func Write(ctx context.Context, log api.Partition, records []Record, o WriteOpti
 
 // WriteBatch is Write for a batch that is made already: a marker.
 func WriteBatch(ctx context.Context, log api.Partition, raw []byte, o WriteOptions) error {
-	_, err := log.Append(ctx, raw, api.AppendRequest{Acks: o.Acks, Timeout: o.Timeout, LeaderEpoch: o.Epoch, Origin: api.OriginCoordinator, BumpedMarker: o.BumpedMarker})
+	_, err := log.Append(ctx, raw, api.AppendRequest{Acks: o.Acks, Timeout: o.Timeout, LeaderEpoch: o.Epoch, Origin: api.OriginCoordinator, Guard: o.Guard, BumpedMarker: o.BumpedMarker})
 	return err
 }
