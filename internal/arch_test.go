@@ -36,8 +36,8 @@ var edges = map[string][]string{
 
 	"internal/auth/...":      {"internal/wire"},
 	"internal/net/...":       {"internal/wire", "internal/vfs", "internal/telemetry", "internal/core/types", "internal/assert"},
-	"internal/wire/...":      {"internal/vfs", "internal/core/types", "internal/assert"},
-	"internal/source/...":    {"internal/wire", "internal/batch", "internal/config", "internal/core/types", "internal/assert", "internal/probe"},
+	"internal/wire/...":      {"internal/vfs", "internal/core/errcode", "internal/core/types", "internal/assert"},
+	"internal/source/...":    {"internal/wire", "internal/batch", "internal/config", "internal/core/errcode", "internal/core/types", "internal/assert", "internal/probe"},
 	"internal/config/...":    {"internal/log", "internal/core/types"},
 	"internal/telemetry/...": {"internal/core/types"},
 	"internal/metastore/...": {"internal/clock", "internal/metastore", "internal/metastore/...", "internal/core/...", "internal/assert"},

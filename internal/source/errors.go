@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"tidemark/internal/core/errcode"
 )
 
 // The kinds of failure; every error of this package is one of them by errors.Is.
@@ -84,77 +86,61 @@ func (e *Error) Unwrap() []error {
 func IsRetriable(err error) bool {
 	var se *Error
 	if errors.As(err, &se) && errors.Is(se.Kind, ErrAnswer) {
-		return se.Code.Retriable()
+		return isRetriable(se.Code)
 	}
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrTimeout) || errors.Is(err, ErrProtocol)
 }
 
 // Code is a Kafka error code, 0 for none.
-type Code int16
+type Code = errcode.Code
 
-// The codes that callers tell apart (Kafka's Errors.java).
+// The codes that callers tell apart.
 const (
-	CodeNone                      Code = 0
-	CodeOffsetOutOfRange          Code = 1
-	CodeCorruptMessage            Code = 2
-	CodeUnknownTopicOrPartition   Code = 3
-	CodeLeaderNotAvailable        Code = 5
-	CodeNotLeaderOrFollower       Code = 6
-	CodeCoordinatorLoadInProgress Code = 14
-	CodeCoordinatorNotAvailable   Code = 15
-	CodeNotCoordinator            Code = 16
-	CodeTopicAuthorizationFailed  Code = 29
-	CodeGroupAuthorizationFailed  Code = 30
-	CodeClusterAuthFailed         Code = 31
-	CodeUnsupportedSASLMechanism  Code = 33
-	CodeUnsupportedVersion        Code = 35
-	CodeKafkaStorageError         Code = 56
-	CodeSASLAuthenticationFailed  Code = 58
-	CodeFetchSessionIDNotFound    Code = 70
-	CodeInvalidFetchSessionEpoch  Code = 71
-	CodeListenerNotFound          Code = 72
-	CodeFencedLeaderEpoch         Code = 74
-	CodeUnknownLeaderEpoch        Code = 75
-	CodeOffsetNotAvailable        Code = 78
-	CodeUnknownTopicID            Code = 100
-	CodeInconsistentTopicID       Code = 103
-	CodeFetchSessionTopicIDError  Code = 106
+	CodeNone                     = errcode.None
+	CodeOffsetOutOfRange         = errcode.OffsetOutOfRange
+	CodeCorruptMessage           = errcode.CorruptMessage
+	CodeUnknownTopicOrPartition  = errcode.UnknownTopicOrPartition
+	CodeLeaderNotAvailable       = errcode.LeaderNotAvailable
+	CodeNotLeaderOrFollower      = errcode.NotLeaderOrFollower
+	CodeCoordinatorNotAvailable  = errcode.CoordinatorNotAvailable
+	CodeNotCoordinator           = errcode.NotCoordinator
+	CodeTopicAuthorizationFailed = errcode.TopicAuthorizationFailed
+	CodeGroupAuthorizationFailed = errcode.GroupAuthorizationFailed
+	CodeClusterAuthFailed        = errcode.ClusterAuthorizationFailed
+	CodeUnsupportedVersion       = errcode.UnsupportedVersion
+	CodeSASLAuthenticationFailed = errcode.SaslAuthenticationFailed
+	CodeFetchSessionIDNotFound   = errcode.FetchSessionIDNotFound
+	CodeInvalidFetchSessionEpoch = errcode.InvalidFetchSessionEpoch
+	CodeListenerNotFound         = errcode.ListenerNotFound
+	CodeFencedLeaderEpoch        = errcode.FencedLeaderEpoch
+	CodeUnknownLeaderEpoch       = errcode.UnknownLeaderEpoch
+	CodeUnknownTopicID           = errcode.UnknownTopicID
+	CodeInconsistentTopicID      = errcode.InconsistentTopicID
+	CodeFetchSessionTopicIDError = errcode.FetchSessionTopicIDError
 )
 
-// String gives Kafka's name of the code, for example NOT_LEADER_OR_FOLLOWER.
-func (c Code) String() string {
-	if c == 0 {
-		return "NONE"
-	}
-	e := kerr.TypedErrorForCode(int16(c))
-	if e == kerr.UnknownServerError && c != -1 {
-		return fmt.Sprintf("error code %d", int16(c))
-	}
-	return e.Message
-}
-
-// Retriable reports whether Kafka calls the code retriable.
-func (c Code) Retriable() bool {
+// isRetriable reports whether Kafka calls the code retriable.
+func isRetriable(c Code) bool {
 	e := kerr.TypedErrorForCode(int16(c))
 	return e != nil && e.Retriable
 }
 
 // describe gives Kafka's description of the code after its name.
-func (c Code) describe() string {
+func describe(c Code) string {
 	e := kerr.TypedErrorForCode(int16(c))
 	if e == nil {
 		return "no error"
 	}
-	if e == kerr.UnknownServerError && c != -1 {
+	if e.Code != int16(c) { // one that the library doesn't know
 		return c.String()
 	}
-	return e.Message + " (" + e.Description + ")"
+	return c.String() + " (" + e.Description + ")"
 }
 
 // answerError is the error for a code that refuses the whole request.
 func answerError(broker, op string, code Code, about string) error {
 	kind := ErrAnswer
-	sentence := code.describe()
+	sentence := describe(code)
 	switch code {
 	case CodeTopicAuthorizationFailed, CodeGroupAuthorizationFailed, CodeClusterAuthFailed:
 		kind = ErrAuth

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -317,14 +318,14 @@ func (s *script) adminEvent(cmd string, a args) Event {
 	return nil
 }
 
-func codeNamed(t *testing.T, name string) ErrorCode {
-	for c, n := range codeNames {
-		if n == name {
+func codeNamed(t *testing.T, name string) errcode.Code {
+	for c := errcode.UnknownServerError; c <= errcode.ControllerIDNotRegistered; c++ {
+		if c.String() == name {
 			return c
 		}
 	}
 	t.Fatalf("unknown code %q", name)
-	return None
+	return errcode.None
 }
 
 func (s *script) step(ev Event) {
@@ -346,21 +347,21 @@ func (s *script) effects() {
 	}
 	s.held = append(s.held, appends...)
 	for !s.hold && len(s.held) > 0 {
-		s.complete(None)
+		s.complete(errcode.None)
 	}
 }
 
-func (s *script) complete(code ErrorCode) {
+func (s *script) complete(code errcode.Code) {
 	ap := s.held[0]
 	s.held = s.held[1:]
-	if code == None {
+	if code == errcode.None {
 		s.log = append(s.log, ap.Records...)
 	}
 	s.step(Appended{Token: ap.Token, Code: code})
 }
 
 func (s *script) written(a args) {
-	n, code := len(s.held), None
+	n, code := len(s.held), errcode.None
 	for _, w := range a.words {
 		if w[0] >= '0' && w[0] <= '9' {
 			n = int(a.parseNum(w))
@@ -407,7 +408,7 @@ func (s *script) describe(g string) {
 func reply(r Response) string {
 	switch r := r.(type) {
 	case JoinResponse:
-		if r.Code != None {
+		if r.Code != errcode.None {
 			return fmt.Sprintf("join %v member=%s", r.Code, r.MemberID)
 		}
 		s := fmt.Sprintf("join gen=%d protocol=%s/%s leader=%s member=%s", r.Generation, r.ProtocolType, r.Protocol, r.Leader, r.MemberID)
@@ -423,24 +424,24 @@ func reply(r Response) string {
 		}
 		return s
 	case SyncResponse:
-		if r.Code != None {
+		if r.Code != errcode.None {
 			return fmt.Sprintf("sync %v", r.Code)
 		}
 		return fmt.Sprintf("sync %s/%s %q", r.ProtocolType, r.Protocol, r.Assignment)
 	case CodeResponse:
 		return r.Code.String()
 	case LeaveResponse:
-		if r.Code != None {
+		if r.Code != errcode.None {
 			return fmt.Sprintf("leave %v", r.Code)
 		}
 		return fmt.Sprintf("leave %v", r.Members)
 	case CommitResponse:
-		if r.Code != None {
+		if r.Code != errcode.None {
 			return fmt.Sprintf("offsets %v", r.Code)
 		}
 		return fmt.Sprintf("offsets %v", r.Partitions)
 	case MirrorOffsetsResponse:
-		if r.Code != None {
+		if r.Code != errcode.None {
 			return fmt.Sprintf("mirror %v", r.Code)
 		}
 		return fmt.Sprintf("mirror %v", r.Results)

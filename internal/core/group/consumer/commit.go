@@ -1,5 +1,7 @@
 package consumer
 
+import "tidemark/internal/core/errcode"
+
 // CheckCommit decides whether a member may commit offsets of partitions, in the epoch
 // that it names. A member that has gone on to a later epoch may still commit what it had
 // in the earlier one (KIP-1251), as long as it has it.
@@ -7,11 +9,11 @@ func (g *Group) CheckCommit(memberID string, epoch int32, partitions []Partition
 	m := g.members[memberID]
 	switch {
 	case m == nil:
-		return refuse(UnknownMemberID, "Member %s is not a member of group %s.", memberID, g.id)
+		return refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s.", memberID, g.id)
 	case epoch == m.Epoch:
 		return nil
 	case epoch > m.Epoch:
-		return refuse(StaleMemberEpoch, "Received member epoch %d is newer than current member epoch %d.", epoch, m.Epoch)
+		return refuse(errcode.StaleMemberEpoch, "Received member epoch %d is newer than current member epoch %d.", epoch, m.Epoch)
 	}
 	for _, p := range partitions {
 		given, ok := m.Assigned[p]
@@ -20,9 +22,9 @@ func (g *Group) CheckCommit(memberID string, epoch int32, partitions []Partition
 		}
 		switch {
 		case !ok:
-			return refuse(StaleMemberEpoch, "Partition %s-%d is not assigned or pending revocation for member.", p.Topic, p.Number)
+			return refuse(errcode.StaleMemberEpoch, "Partition %s-%d is not assigned or pending revocation for member.", p.Topic, p.Number)
 		case epoch < given:
-			return refuse(StaleMemberEpoch, "Received member epoch %d is older than assignment epoch %d for partition %s-%d.", epoch, given, p.Topic, p.Number)
+			return refuse(errcode.StaleMemberEpoch, "Received member epoch %d is older than assignment epoch %d for partition %s-%d.", epoch, given, p.Topic, p.Number)
 		}
 	}
 	return nil
@@ -34,9 +36,9 @@ func (g *Group) CheckFetch(memberID string, epoch int32) *Refusal {
 	m := g.members[memberID]
 	switch {
 	case m == nil:
-		return refuse(UnknownMemberID, "Member %s is not a member of group %s.", memberID, g.id)
+		return refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s.", memberID, g.id)
 	case epoch != m.Epoch:
-		return refuse(StaleMemberEpoch, "The received member epoch %d does not match the expected member epoch %d.", epoch, m.Epoch)
+		return refuse(errcode.StaleMemberEpoch, "The received member epoch %d does not match the expected member epoch %d.", epoch, m.Epoch)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package consumer
 import (
 	"slices"
 	"testing"
+
+	"tidemark/internal/core/errcode"
 )
 
 // settled is a group of two members in epoch 3: m1 has a-0 and a-1, m2 has a-2 and a-3.
@@ -46,7 +48,7 @@ func TestRevocation(t *testing.T) {
 
 // Kafka's codes for members that aren't who or where they say they are.
 func TestRefusals(t *testing.T) {
-	f := func(want Code, h Heartbeat) {
+	f := func(want errcode.Code, h Heartbeat) {
 		t.Helper()
 		b := settled(t)
 		b.beat(join("s", "a").static("i"))
@@ -60,32 +62,32 @@ func TestRefusals(t *testing.T) {
 	}
 	f(0, at("m1", 3))
 	f(0, at("m1", 2).owning(parts("a", 0)...)) // it missed the answer that told of epoch 3
-	f(FencedMemberEpoch, at("m1", 2))
-	f(FencedMemberEpoch, at("m1", 2).owning(parts("a", 2)...))
-	f(FencedMemberEpoch, at("m1", 8))
-	f(UnknownMemberID, at("m9", 3))
-	f(UnknownMemberID, at("m9", LeaveEpoch))
+	f(errcode.FencedMemberEpoch, at("m1", 2))
+	f(errcode.FencedMemberEpoch, at("m1", 2).owning(parts("a", 2)...))
+	f(errcode.FencedMemberEpoch, at("m1", 8))
+	f(errcode.UnknownMemberID, at("m9", 3))
+	f(errcode.UnknownMemberID, at("m9", LeaveEpoch))
 	f(0, join("m1", "a")) // a member that begins anew under its id
 	f(0, at("m1", LeaveEpoch))
-	f(UnreleasedInstanceID, join("s2", "a").static("i"))
-	f(InvalidRegularExpression, join("s2").static("j").regex("("))
-	f(FencedInstanceID, at("s2", 4).static("i"))
-	f(FencedInstanceID, at("s2", LeaveEpoch).static("i"))
-	f(UnknownMemberID, at("s", 4).static("j"))
-	f(UnknownMemberID, at("s", LeaveEpoch).static("j"))
+	f(errcode.UnreleasedInstanceID, join("s2", "a").static("i"))
+	f(errcode.InvalidRegularExpression, join("s2").static("j").regex("("))
+	f(errcode.FencedInstanceID, at("s2", 4).static("i"))
+	f(errcode.FencedInstanceID, at("s2", LeaveEpoch).static("i"))
+	f(errcode.UnknownMemberID, at("s", 4).static("j"))
+	f(errcode.UnknownMemberID, at("s", LeaveEpoch).static("j"))
 	f(0, join("s", "a").static("i"))
-	f(UnsupportedAssignor, join("m9", "a").assignor("sticky"))
+	f(errcode.UnsupportedAssignor, join("m9", "a").assignor("sticky"))
 	f(0, join("m9", "a").assignor("range"))
-	f(InvalidRegularExpression, join("m9").regex("("))
-	f(InvalidRegularExpression, join("m9").regex("a)(b"))
-	f(InvalidRegularExpression, join("m9").regex(`(?=a)b`)) // Java's, not RE2's
+	f(errcode.InvalidRegularExpression, join("m9").regex("("))
+	f(errcode.InvalidRegularExpression, join("m9").regex("a)(b"))
+	f(errcode.InvalidRegularExpression, join("m9").regex(`(?=a)b`)) // Java's, not RE2's
 	f(0, join("m9").regex("a.*"))
 
 	bad := func(change func(h *Heartbeat)) {
 		t.Helper()
 		h := join("m9", "a")
 		change(&h)
-		f(InvalidRequest, h)
+		f(errcode.InvalidRequest, h)
 	}
 	blank := " "
 	bad(func(h *Heartbeat) { h.MemberID = "" })
@@ -103,7 +105,7 @@ func TestRefusals(t *testing.T) {
 func TestMaxSize(t *testing.T) {
 	b := newBench(t, map[string]int32{"a": 4})
 	b.cfg.MaxSize = 2
-	f := func(want Code, h Heartbeat) {
+	f := func(want errcode.Code, h Heartbeat) {
 		t.Helper()
 		if _, code := b.beat(h); code != want {
 			t.Errorf("%+v: code %d, want %d", h, code, want)
@@ -111,7 +113,7 @@ func TestMaxSize(t *testing.T) {
 	}
 	f(0, join("m1", "a"))
 	f(0, join("s", "a").static("i"))
-	f(GroupMaxSizeReached, join("m3", "a"))
+	f(errcode.GroupMaxSizeReached, join("m3", "a"))
 	f(0, join("m1", "a"))
 	f(0, at("s", StaticLeaveEpoch).static("i"))
 	f(0, join("s2", "a").static("i"))
@@ -137,7 +139,7 @@ func TestStaticMember(t *testing.T) {
 	if code != 0 || a.Epoch != epoch || !slices.Equal(a.Assignment, parts("a", 0, 1)) || b.g.Epoch() != epoch {
 		t.Errorf("%+v, %d\n%s", a, code, show(b.g))
 	}
-	if _, code := b.beat(at("s", 3).static("i")); code != FencedInstanceID {
+	if _, code := b.beat(at("s", 3).static("i")); code != errcode.FencedInstanceID {
 		t.Errorf("the first one is told %d", code)
 	}
 	// One that stays away is out after its session.
@@ -164,7 +166,7 @@ func TestTimeouts(t *testing.T) {
 		t.Errorf("out: %v", out)
 	}
 	b.keep()
-	if _, code := b.beat(at("m1", 3)); code != UnknownMemberID {
+	if _, code := b.beat(at("m1", 3)); code != errcode.UnknownMemberID {
 		t.Errorf("who is out is told %d", code)
 	}
 
@@ -216,9 +218,9 @@ func TestTopicsChange(t *testing.T) {
 // Commits are taken from who has a partition, in the epoch in which it was given it or later.
 func TestCommits(t *testing.T) {
 	b := settled(t)
-	f := func(want Code, member string, epoch int32, ps ...Partition) {
+	f := func(want errcode.Code, member string, epoch int32, ps ...Partition) {
 		t.Helper()
-		code := Code(0)
+		code := errcode.Code(0)
 		if r := b.g.CheckCommit(member, epoch, ps); r != nil {
 			code = r.Code
 		}
@@ -228,14 +230,14 @@ func TestCommits(t *testing.T) {
 	}
 	f(0, "m1", 3, parts("a", 0)...)
 	f(0, "m1", 2, parts("a", 0)...) // it had it in epoch 2
-	f(StaleMemberEpoch, "m1", 2, parts("a", 2)...)
-	f(StaleMemberEpoch, "m1", 2, parts("a", 0, 2)...)
-	f(StaleMemberEpoch, "m2", 2, parts("a", 2)...) // it was given it in epoch 3
-	f(StaleMemberEpoch, "m1", 4, parts("a", 0)...)
-	f(UnknownMemberID, "m3", 3)
-	g := func(want Code, member string, epoch int32) {
+	f(errcode.StaleMemberEpoch, "m1", 2, parts("a", 2)...)
+	f(errcode.StaleMemberEpoch, "m1", 2, parts("a", 0, 2)...)
+	f(errcode.StaleMemberEpoch, "m2", 2, parts("a", 2)...) // it was given it in epoch 3
+	f(errcode.StaleMemberEpoch, "m1", 4, parts("a", 0)...)
+	f(errcode.UnknownMemberID, "m3", 3)
+	g := func(want errcode.Code, member string, epoch int32) {
 		t.Helper()
-		code := Code(0)
+		code := errcode.Code(0)
 		if r := b.g.CheckFetch(member, epoch); r != nil {
 			code = r.Code
 		}
@@ -244,9 +246,9 @@ func TestCommits(t *testing.T) {
 		}
 	}
 	g(0, "m1", 3)
-	g(StaleMemberEpoch, "m1", 2)
-	g(StaleMemberEpoch, "m1", 4)
-	g(UnknownMemberID, "m3", 3)
+	g(errcode.StaleMemberEpoch, "m1", 2)
+	g(errcode.StaleMemberEpoch, "m1", 4)
+	g(errcode.UnknownMemberID, "m3", 3)
 }
 
 // What a failed write changed is taken back; the next one says again what was.
@@ -325,10 +327,10 @@ func TestTogether(t *testing.T) {
 		}
 		filed = append(filed, f)
 	}
-	f := func(i int, want Code, epoch int32, n int) {
+	f := func(i int, want errcode.Code, epoch int32, n int) {
 		t.Helper()
 		a, refused := b.g.Answer(b.env(), filed[i])
-		code := Code(0)
+		code := errcode.Code(0)
 		if refused != nil {
 			code = refused.Code
 		}
@@ -337,7 +339,7 @@ func TestTogether(t *testing.T) {
 		}
 	}
 	f(0, 0, 5, 2)
-	f(1, UnknownMemberID, 0, 0)
+	f(1, errcode.UnknownMemberID, 0, 0)
 	f(2, 0, 5, 2)
 	f(3, 0, LeaveEpoch, 0)
 	targets := 0

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -45,7 +46,7 @@ type Answer struct {
 
 // Validate refuses a heartbeat that makes no sense by itself.
 func (h *Heartbeat) Validate(cfg *Config, groupID string) *Refusal {
-	bad := func(message string) *Refusal { return refuse(InvalidRequest, "%s", message) }
+	bad := func(message string) *Refusal { return refuse(errcode.InvalidRequest, "%s", message) }
 	isBlank := func(s *string) bool { return s != nil && strings.TrimSpace(*s) == "" }
 	switch {
 	case strings.TrimSpace(h.MemberID) == "" && (h.OwnMemberID || h.Epoch != JoinEpoch):
@@ -69,7 +70,7 @@ func (h *Heartbeat) Validate(cfg *Config, groupID string) *Refusal {
 		return bad("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
 	}
 	if h.Assignor != nil && !slices.Contains(cfg.Assignors, *h.Assignor) {
-		return refuse(UnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.", *h.Assignor, strings.Join(cfg.Assignors, ", "))
+		return refuse(errcode.UnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.", *h.Assignor, strings.Join(cfg.Assignors, ", "))
 	}
 	return nil
 }
@@ -116,7 +117,7 @@ func (g *Group) Answer(env Env, f Filed) (Answer, *Refusal) {
 	}
 	m := g.members[f.h.MemberID]
 	if m == nil { // what was filed behind it has taken it out, or taken its place
-		return Answer{}, refuse(UnknownMemberID, "Member %s is not a member of group %s any more.", f.h.MemberID, g.id)
+		return Answer{}, refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s any more.", f.h.MemberID, g.id)
 	}
 	if g.epoch > g.targetEpoch {
 		g.retarget(env.Topics)
@@ -151,7 +152,7 @@ func (g *Group) admit(h Heartbeat) *Refusal {
 	}
 	switch {
 	case m == nil && h.Epoch != JoinEpoch:
-		return refuse(UnknownMemberID, "Member %s is not a member of group %s.", h.MemberID, g.id)
+		return refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s.", h.MemberID, g.id)
 	case m == nil:
 		return nil
 	}
@@ -174,7 +175,7 @@ func (g *Group) admitSize(h Heartbeat, m *Member) *Refusal {
 	if h.InstanceID != nil && g.static[*h.InstanceID] != "" {
 		return nil
 	}
-	return refuse(GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", g.cfg.MaxSize)
+	return refuse(errcode.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", g.cfg.MaxSize)
 }
 
 // admitStatic is admit for a member that names an instance (KIP-345, KIP-848).
@@ -185,13 +186,13 @@ func (g *Group) admitStatic(h Heartbeat) *Refusal {
 		return nil
 	// Kafka refuses also a member that comes back under its own id after it was fenced; it owns nothing any more.
 	case h.Epoch == JoinEpoch && holder.ID != h.MemberID && !holder.hasLeft():
-		return refuse(UnreleasedInstanceID, "Static member %s with instance id %s cannot join the group because the instance id is owned by %s member.", h.MemberID, *h.InstanceID, holder.ID)
+		return refuse(errcode.UnreleasedInstanceID, "Static member %s with instance id %s cannot join the group because the instance id is owned by %s member.", h.MemberID, *h.InstanceID, holder.ID)
 	case h.Epoch == JoinEpoch:
 		return nil
 	case holder == nil:
-		return refuse(UnknownMemberID, "Instance id %s is unknown.", *h.InstanceID)
+		return refuse(errcode.UnknownMemberID, "Instance id %s is unknown.", *h.InstanceID)
 	case holder.ID != h.MemberID:
-		return refuse(FencedInstanceID, "Static member %s with instance id %s was fenced by member %s.", h.MemberID, *h.InstanceID, holder.ID)
+		return refuse(errcode.FencedInstanceID, "Static member %s with instance id %s was fenced by member %s.", h.MemberID, *h.InstanceID, holder.ID)
 	}
 	return h.checkEpoch(holder)
 }
@@ -203,11 +204,11 @@ func (h *Heartbeat) checkEpoch(m *Member) *Refusal {
 	case h.Epoch == JoinEpoch || h.Epoch == m.Epoch:
 		return nil
 	case h.Epoch > m.Epoch:
-		return refuse(FencedMemberEpoch, "The consumer group member has a greater member epoch (%d) than the one known by the group coordinator (%d). The member must abandon all its partitions and rejoin.", h.Epoch, m.Epoch)
+		return refuse(errcode.FencedMemberEpoch, "The consumer group member has a greater member epoch (%d) than the one known by the group coordinator (%d). The member must abandon all its partitions and rejoin.", h.Epoch, m.Epoch)
 	case h.Epoch == m.Previous && h.HasOwned && !slices.ContainsFunc(h.Owned, func(p Partition) bool { _, ok := m.Assigned[p]; return !ok }):
 		return nil
 	}
-	return refuse(FencedMemberEpoch, "The consumer group member has a smaller member epoch (%d) than the one known by the group coordinator (%d). The member must abandon all its partitions and rejoin.", h.Epoch, m.Epoch)
+	return refuse(errcode.FencedMemberEpoch, "The consumer group member has a smaller member epoch (%d) than the one known by the group coordinator (%d). The member must abandon all its partitions and rejoin.", h.Epoch, m.Epoch)
 }
 
 // takeOver gives a static member's place to the member that comes in its stead, and gives
@@ -300,13 +301,13 @@ func (g *Group) leave(env Env, h Heartbeat) (Answer, *Refusal) {
 		m = g.members[g.static[*h.InstanceID]]
 		switch {
 		case m == nil:
-			return Answer{}, refuse(UnknownMemberID, "Instance id %s is unknown.", *h.InstanceID)
+			return Answer{}, refuse(errcode.UnknownMemberID, "Instance id %s is unknown.", *h.InstanceID)
 		case m.ID != h.MemberID:
-			return Answer{}, refuse(FencedInstanceID, "Static member %s with instance id %s was fenced by member %s.", h.MemberID, *h.InstanceID, m.ID)
+			return Answer{}, refuse(errcode.FencedInstanceID, "Static member %s with instance id %s was fenced by member %s.", h.MemberID, *h.InstanceID, m.ID)
 		}
 	}
 	if m == nil {
-		return Answer{}, refuse(UnknownMemberID, "Member %s is not a member of group %s.", h.MemberID, g.id)
+		return Answer{}, refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s.", h.MemberID, g.id)
 	}
 	if h.Epoch == LeaveEpoch || h.InstanceID == nil {
 		g.remove(m, env)

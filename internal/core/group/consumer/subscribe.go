@@ -4,6 +4,8 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+
+	"tidemark/internal/core/errcode"
 )
 
 // patterns are compiled expressions. RE2's syntax is that of KIP-848; a match is one of the whole name.
@@ -12,11 +14,11 @@ type patterns map[string]*regexp.Regexp
 func compile(expression string) (*regexp.Regexp, *Refusal) {
 	// Compiled by itself first: "a)(b" is no expression, though it would be one within brackets.
 	if _, err := regexp.Compile(expression); err != nil {
-		return nil, refuse(InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", expression, err)
+		return nil, refuse(errcode.InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", expression, err)
 	}
 	re, err := regexp.Compile(`\A(?:` + expression + `)\z`)
 	if err != nil {
-		return nil, refuse(InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", expression, err)
+		return nil, refuse(errcode.InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", expression, err)
 	}
 	return re, nil
 }

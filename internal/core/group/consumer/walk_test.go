@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -240,10 +241,10 @@ func (w *walker) beats(from int) {
 func (w *walker) told(c *client, a Answer, refused *Refusal) {
 	if refused != nil {
 		switch refused.Code {
-		case UnknownMemberID, FencedMemberEpoch:
+		case errcode.UnknownMemberID, errcode.FencedMemberEpoch:
 			c.epoch, c.in = 0, false
 			c.reads, c.give = map[Partition]bool{}, map[Partition]bool{}
-		case FencedInstanceID, UnreleasedInstanceID, GroupMaxSizeReached:
+		case errcode.FencedInstanceID, errcode.UnreleasedInstanceID, errcode.GroupMaxSizeReached:
 			c.crashed = true // such a consumer ends
 			for i := range w.clients {
 				if w.clients[i] == c {

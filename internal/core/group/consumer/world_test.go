@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -83,7 +84,7 @@ func (b *bench) keep() {
 }
 
 // beat is a heartbeat whose changes are written.
-func (b *bench) beat(h Heartbeat) (Answer, Code) {
+func (b *bench) beat(h Heartbeat) (Answer, errcode.Code) {
 	b.t.Helper()
 	if refused := h.Validate(&b.cfg, "g"); refused != nil {
 		return Answer{}, refused.Code
