@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -52,24 +53,12 @@ func grouped[Q any](queries []Q, key func(Q) types.TopicPartition, topic func(na
 	}
 }
 
-// ListOffsets asks the leader broker; each partition may be named once, all with
-// special timestamps or all with times. Every
-// query has an answer; errors of single partitions are in OffsetAnswer.Code.
-func (c *Client) ListOffsets(ctx context.Context, broker types.BrokerID, queries []OffsetQuery) (map[types.TopicPartition]OffsetAnswer, error) {
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID = -1
-	grouped(queries, func(q OffsetQuery) types.TopicPartition { return q.TopicPartition },
-		func(name string) {
-			t := kmsg.NewListOffsetsRequestTopic()
-			t.Topic = name
-			req.Topics = append(req.Topics, t)
-		},
-		func(q OffsetQuery) {
-			p := kmsg.NewListOffsetsRequestTopicPartition()
-			p.Partition, p.CurrentLeaderEpoch, p.Timestamp = q.Partition, int32(q.CurrentEpoch), int64(q.Timestamp)
-			t := &req.Topics[len(req.Topics)-1]
-			t.Partitions = append(t.Partitions, p)
-		})
+// askLeader sends a request about the partitions of queries to their leader. take keeps the
+// answers that a response has, and says what can't be right about them, "" if nothing.
+// Each query must have one.
+func askLeader[Q, A any](ctx context.Context, c *Client, broker types.BrokerID, req kmsg.Request, queries []Q, key func(Q) types.TopicPartition,
+	take func(kr kmsg.Response, answers map[types.TopicPartition]A) (wrong string),
+) (map[types.TopicPartition]A, error) {
 	cn, err := c.brokerConn(ctx, broker, purposeRequests)
 	if err != nil {
 		return nil, err
@@ -78,22 +67,48 @@ func (c *Client) ListOffsets(ctx context.Context, broker types.BrokerID, queries
 	if err != nil {
 		return nil, err
 	}
-	answers := make(map[types.TopicPartition]OffsetAnswer, len(queries))
-	for _, t := range kr.(*kmsg.ListOffsetsResponse).Topics {
-		for _, p := range t.Partitions {
-			a := OffsetAnswer{Code: Code(p.ErrorCode), Offset: types.Offset(p.Offset), Epoch: types.LeaderEpoch(p.LeaderEpoch)}
-			if a.Code == 0 && a.Offset < 0 && (len(queries) == 0 || queries[0].Timestamp < 0) { // a time beyond all records has no offset
-				return nil, protocolError(cn.address, "ListOffsets", "%s-%d has offset %d", t.Topic, p.Partition, a.Offset)
-			}
-			answers[types.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = a
+	answers := make(map[types.TopicPartition]A, len(queries))
+	wrong := take(kr, answers)
+	for _, q := range queries {
+		if _, ok := answers[key(q)]; !ok && wrong == "" {
+			wrong = "no answer for " + key(q).String()
 		}
 	}
-	for _, q := range queries {
-		if _, ok := answers[q.TopicPartition]; !ok {
-			return nil, protocolError(cn.address, "ListOffsets", "no answer for %s", q.TopicPartition)
-		}
+	if wrong != "" {
+		return nil, protocolError(cn.address, kmsg.NameForKey(req.Key()), "%s", wrong)
 	}
 	return answers, nil
+}
+
+// ListOffsets asks the leader broker; each partition may be named once, all with
+// special timestamps or all with times. Every
+// query has an answer; errors of single partitions are in OffsetAnswer.Code.
+func (c *Client) ListOffsets(ctx context.Context, broker types.BrokerID, queries []OffsetQuery) (map[types.TopicPartition]OffsetAnswer, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	key := func(q OffsetQuery) types.TopicPartition { return q.TopicPartition }
+	grouped(queries, key,
+		func(name string) { req.Topics = append(req.Topics, kmsg.ListOffsetsRequestTopic{Topic: name}) },
+		func(q OffsetQuery) {
+			p := kmsg.NewListOffsetsRequestTopicPartition()
+			p.Partition, p.CurrentLeaderEpoch, p.Timestamp = q.Partition, int32(q.CurrentEpoch), int64(q.Timestamp)
+			t := &req.Topics[len(req.Topics)-1]
+			t.Partitions = append(t.Partitions, p)
+		})
+	special := len(queries) == 0 || queries[0].Timestamp < 0 // a time beyond all records has no offset
+	return askLeader(ctx, c, broker, req, queries, key, func(kr kmsg.Response, answers map[types.TopicPartition]OffsetAnswer) (wrong string) {
+		for _, t := range kr.(*kmsg.ListOffsetsResponse).Topics {
+			for _, p := range t.Partitions {
+				tp := types.TopicPartition{Topic: t.Topic, Partition: p.Partition}
+				a := OffsetAnswer{Code: Code(p.ErrorCode), Offset: types.Offset(p.Offset), Epoch: types.LeaderEpoch(p.LeaderEpoch)}
+				if a.Code == 0 && a.Offset < 0 && special {
+					return fmt.Sprintf("%s has offset %d", tp, a.Offset)
+				}
+				answers[tp] = a
+			}
+		}
+		return ""
+	})
 }
 
 // EpochQuery asks a leader where an epoch ends (OffsetForLeaderEpoch).
@@ -114,40 +129,25 @@ type EpochAnswer struct {
 func (c *Client) EpochEnds(ctx context.Context, broker types.BrokerID, queries []EpochQuery) (map[types.TopicPartition]EpochAnswer, error) {
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 	req.ReplicaID = -1
-	grouped(queries, func(q EpochQuery) types.TopicPartition { return q.TopicPartition },
-		func(name string) {
-			t := kmsg.NewOffsetForLeaderEpochRequestTopic()
-			t.Topic = name
-			req.Topics = append(req.Topics, t)
-		},
+	key := func(q EpochQuery) types.TopicPartition { return q.TopicPartition }
+	grouped(queries, key,
+		func(name string) { req.Topics = append(req.Topics, kmsg.OffsetForLeaderEpochRequestTopic{Topic: name}) },
 		func(q EpochQuery) {
 			p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
 			p.Partition, p.CurrentLeaderEpoch, p.LeaderEpoch = q.Partition, int32(q.CurrentEpoch), int32(q.Epoch)
 			t := &req.Topics[len(req.Topics)-1]
 			t.Partitions = append(t.Partitions, p)
 		})
-	cn, err := c.brokerConn(ctx, broker, purposeRequests)
-	if err != nil {
-		return nil, err
-	}
-	kr, err := cn.ask(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	answers := make(map[types.TopicPartition]EpochAnswer, len(queries))
-	for _, t := range kr.(*kmsg.OffsetForLeaderEpochResponse).Topics {
-		for _, p := range t.Partitions {
-			a := EpochAnswer{Code: Code(p.ErrorCode), Epoch: types.LeaderEpoch(p.LeaderEpoch), End: types.Offset(p.EndOffset)}
-			if a.Epoch < 0 || a.End < 0 {
-				a.Epoch, a.End = types.NoLeaderEpoch, types.NoOffset
+	return askLeader(ctx, c, broker, req, queries, key, func(kr kmsg.Response, answers map[types.TopicPartition]EpochAnswer) (wrong string) {
+		for _, t := range kr.(*kmsg.OffsetForLeaderEpochResponse).Topics {
+			for _, p := range t.Partitions {
+				a := EpochAnswer{Code: Code(p.ErrorCode), Epoch: types.LeaderEpoch(p.LeaderEpoch), End: types.Offset(p.EndOffset)}
+				if a.Epoch < 0 || a.End < 0 {
+					a.Epoch, a.End = types.NoLeaderEpoch, types.NoOffset
+				}
+				answers[types.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = a
 			}
-			answers[types.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = a
 		}
-	}
-	for _, q := range queries {
-		if _, ok := answers[q.TopicPartition]; !ok {
-			return nil, protocolError(cn.address, "OffsetForLeaderEpoch", "no answer for %s", q.TopicPartition)
-		}
-	}
-	return answers, nil
+		return ""
+	})
 }
