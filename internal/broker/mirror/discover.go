@@ -157,7 +157,7 @@ const createsAtOnce = 16
 func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
 	f := r.filter.Load()
 	var found, fresh []*source.Topic
-	var missing []string
+	var missing, left []string
 	image := r.m.o.Node.Image()
 	for i := range m.Topics {
 		t := &m.Topics[i]
@@ -166,6 +166,7 @@ func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
 		}
 		_, here := image.TopicByName(t.Name)
 		if !here && f.leavesOut(m, t.Name) {
+			left = append(left, t.Name)
 			continue
 		}
 		found = append(found, t)
@@ -175,7 +176,8 @@ func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
 	}
 	configs, loops := r.sourceConfigs(ctx, missing), r.loops(ctx, fresh)
 	var mu sync.Mutex
-	var names, faults []string                                   // guarded by mu
+	var names []string                                           // guarded by mu
+	var faults []topicFault                                      // guarded by mu
 	_ = clock.Each(ctx, len(found), createsAtOnce, func(i int) { // what was not begun is looked at again
 		t := found[i]
 		mine, err := false, loops[t.Name]
@@ -185,20 +187,38 @@ func (r *run) takeTopics(ctx context.Context, m *source.Metadata) []string {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			faults = append(faults, fmt.Sprintf("%s: %v", t.Name, err))
+			faults = append(faults, topicFault{t.Name, err})
 		}
 		if mine {
 			names = append(names, t.Name)
 		}
 	})
 	slices.Sort(names)
-	if len(faults) == 0 {
+	slices.SortFunc(faults, func(a, b topicFault) int { return strings.Compare(a.topic, b.topic) })
+	r.topicFaults.Store(&faults)
+	if words := r.topicsTrouble(r.m.o.Node.Image()); words == "" {
 		r.health.ok(syncTopics)
 	} else {
-		slices.Sort(faults)
-		r.noteFault(syncTopics, errors.New(strings.Join(faults, "; ")))
+		r.noteFault(syncTopics, errors.New(words))
 	}
+	r.health.say(syncTopics, leftOut(left))
 	return names
+}
+
+// leftOutShown bounds how many topics are named that a mirror leaves out.
+const leftOutShown = 3
+
+// leftOut says which topics of drills at the source are not mirrored; empty if there are none.
+func leftOut(topics []string) string {
+	if len(topics) == 0 {
+		return ""
+	}
+	slices.Sort(topics)
+	names := strings.Join(topics[:min(len(topics), leftOutShown)], ", ")
+	if len(topics) > leftOutShown {
+		names += ", …"
+	}
+	return fmt.Sprintf("left out: %d topics of drills at the source (%s); an expression of topics that says drill. itself takes them in", len(topics), names)
 }
 
 func (r *run) noteFault(sync string, err error) {
@@ -223,14 +243,12 @@ func (r *run) takeTopic(ctx context.Context, t *source.Topic, configs topicConfi
 		}
 		return true, nil
 	}
-	follows, promoted := r.follows(image, here.ID)
-	switch {
-	case promoted && r.isEarlier(image, here.ID):
-		return false, fmt.Errorf("the topic was failed over before and is writable here; `mirror failback %s` makes it a mirror again, --exclude leaves it out", r.name)
+	if err := r.refusal(image, here); err != nil {
+		return false, err
+	}
+	switch _, promoted := r.follows(image, here.ID); {
 	case promoted:
 		return false, nil
-	case !follows:
-		return false, fmt.Errorf("a topic of this name exists here and is no mirror of this one; `mirror failback %s` shows what making it one would cut, --exclude leaves it out", r.name)
 	case !t.ID.IsZero() && t.ID != here.ID:
 		return false, nil // its partitions say TOPIC_ID_MISMATCH
 	case len(t.Partitions) > int(here.Record.Partitions):

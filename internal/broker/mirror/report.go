@@ -215,7 +215,7 @@ func (m *Mirrors) summarize(s *Status, rec *meta.MirrorRecord) {
 	case why != "":
 		s.Reason = why
 	default:
-		s.Reason, _ = r.health.last(syncTopics)
+		s.Reason = r.topicsTrouble(m.o.Node.Image())
 	}
 	if failed > 0 && failed+promoted == len(s.Partitions) {
 		s.State = stateFailed
@@ -240,7 +240,7 @@ func (m *Mirrors) Describe(ctx context.Context, name string) (Description, error
 	d := Description{Status: st, Spec: spec(e.Record), Syncs: []SyncHealth{}, Groups: []GroupSync{}, StartID: e.Record.StartID}
 	d.Replication = m.replication(e.Record)
 	if r := m.run(name); r != nil {
-		d.Syncs = r.health.list()
+		d.Syncs = r.syncs(m.o.Node.Image())
 		d.Groups = r.groups.list(ctx)
 	}
 	return d, nil

@@ -26,6 +26,8 @@ type run struct {
 	record   atomic.Pointer[meta.MirrorRecord]
 	settings atomic.Pointer[config.Mirror]
 	filter   atomic.Pointer[filter]
+	// topicFaults are those of the last look at the source, in order of topics.
+	topicFaults atomic.Pointer[[]topicFault]
 
 	client   Source // nil if the client properties can't be used
 	trouble  error  // why client is nil
