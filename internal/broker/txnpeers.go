@@ -6,6 +6,7 @@ import (
 
 	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/clock"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
@@ -85,24 +86,16 @@ func (n txnPeers) WriteTxnMarkers(ctx context.Context, id types.BrokerID, marker
 		}
 		list = append(list, to)
 	}
-	answers, err := c.WriteTxnMarkers(ctx, id, list)
-	out := make([][]wire.ErrCode, len(answers))
-	for i, codes := range answers {
-		for _, code := range codes {
-			out[i] = append(out[i], wire.ErrCode(code))
-		}
-	}
-	return out, err
+	return c.WriteTxnMarkers(ctx, id, list)
 }
 
 // AddPartitionsToTxn implements transactions.Peers.
-func (n txnPeers) AddPartitionsToTxn(ctx context.Context, id types.BrokerID, add transaction.Add) (transaction.ErrorCode, error) {
+func (n txnPeers) AddPartitionsToTxn(ctx context.Context, id types.BrokerID, add transaction.Add) (errcode.Code, error) {
 	c, err := n.client(id)
 	if err != nil {
 		return 0, err
 	}
-	code, err := c.AddPartitionsToTxn(ctx, id, source.TxnMember{
+	return c.AddPartitionsToTxn(ctx, id, source.TxnMember{
 		ID: add.ID, ProducerID: add.ProducerID, Epoch: add.Epoch, VerifyOnly: add.VerifyOnly, Partitions: add.Partitions,
 	})
-	return transaction.ErrorCode(code), err
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -106,7 +107,7 @@ func (j *judge) commitArrives(groupID string, offsets []group.CommitOffset) (don
 }
 
 // offsetsCommitted takes note of an acknowledged commit: it must be kept.
-func (j *judge) offsetsCommitted(m *machine, groupID string, offsets []group.CommitOffset, codes []group.ErrorCode) {
+func (j *judge) offsetsCommitted(m *machine, groupID string, offsets []group.CommitOffset, codes []errcode.Code) {
 	g := j.group(groupID)
 	epoch, ok := j.coordinates(m, groupID, "acknowledges a commit")
 	if !ok {
@@ -114,7 +115,7 @@ func (j *judge) offsetsCommitted(m *machine, groupID string, offsets []group.Com
 	}
 	for i, o := range offsets {
 		c := g.byText[o.Metadata]
-		if codes[i] != group.None || c.ended >= 0 {
+		if codes[i] != errcode.None || c.ended >= 0 {
 			continue
 		}
 		c.ended, c.in = j.c.k.now, epoch

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/api"
-	"tidemark/internal/core/group"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	src "tidemark/internal/source"
@@ -213,7 +213,7 @@ func (f tideFar) groups(id types.BrokerID, done func([]src.GroupListing, error))
 	m := f.c.machine(id)
 	m.task(func() {
 		list, code := m.node.Groups().List(m.node.Context(), nil, nil)
-		if code != group.None {
+		if code != errcode.None {
 			done(nil, &src.Error{Kind: src.ErrAnswer, Code: src.Code(code), Sentence: "groups"})
 			return
 		}
@@ -229,7 +229,7 @@ func (f tideFar) offsets(id types.BrokerID, name string, done func(src.GroupOffs
 	m := f.c.machine(id)
 	m.task(func() {
 		list, code := m.node.Groups().Offsets(m.node.Context(), name)
-		if code != group.None {
+		if code != errcode.None {
 			done(src.GroupOffsets{}, &src.Error{Kind: src.ErrAnswer, Code: src.Code(code), Sentence: "offsets"})
 			return
 		}

@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -47,7 +48,7 @@ func offsetCommit(c *Call, req *kmsg.OffsetCommitRequest) (kmsg.Response, error)
 	}
 	answer := c.Groups.Commit(c.Ctx, ev)
 	for i, place := range places {
-		if answer.Code != group.None {
+		if answer.Code != errcode.None {
 			*place = wireCode(answer.Code)
 		} else {
 			*place = wireCode(answer.Partitions[i])

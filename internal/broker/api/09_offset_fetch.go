@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -77,7 +78,7 @@ func (c *Call) fetchGroupOffsets(in *kmsg.OffsetFetchRequestGroup, stable bool) 
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = in.Group
 	if c.Req.Version >= 9 && (in.MemberID != nil || in.MemberEpoch >= 0) {
-		if code := c.Groups.CheckFetch(c.Ctx, in.Group, text(in.MemberID), in.MemberEpoch); code != group.None {
+		if code := c.Groups.CheckFetch(c.Ctx, in.Group, text(in.MemberID), in.MemberEpoch); code != errcode.None {
 			out.ErrorCode = wireCode(code)
 			return out
 		}
@@ -100,7 +101,7 @@ func (c *Call) fetchGroupOffsets(in *kmsg.OffsetFetchRequestGroup, stable bool) 
 		}
 	}
 	entries, code := c.Groups.Offset(c.Ctx, in.Group, tps)
-	if code != group.None {
+	if code != errcode.None {
 		out.ErrorCode = wireCode(code)
 		return out
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 )
 
@@ -22,7 +23,7 @@ func leaveGroup(c *Call, req *kmsg.LeaveGroupRequest) (kmsg.Response, error) {
 	}
 	r := c.Groups.Leave(c.Ctx, ev)
 	resp.ErrorCode = wireCode(r.Code)
-	if r.Code != group.None {
+	if r.Code != errcode.None {
 		return resp, nil
 	}
 	if req.Version < 3 {

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/core/acl"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 )
 
@@ -31,7 +32,7 @@ func (c *Call) describeGroup(id string, req *kmsg.DescribeGroupsRequest) kmsg.De
 	out := kmsg.NewDescribeGroupsResponseGroup()
 	out.Group = id
 	d, code := c.Groups.Describe(c.Ctx, id)
-	if code != group.None {
+	if code != errcode.None {
 		out.ErrorCode = wireCode(code)
 		return out
 	}
@@ -40,7 +41,7 @@ func (c *Call) describeGroup(id string, req *kmsg.DescribeGroupsRequest) kmsg.De
 		if d.OtherType {
 			message = fmt.Sprintf("Group %s is not a classic group.", id)
 		}
-		out.ErrorCode, out.ErrorMessage = wireCode(group.GroupIDNotFound), &message
+		out.ErrorCode, out.ErrorMessage = wireCode(errcode.GroupIDNotFound), &message
 	}
 	out.State, out.ProtocolType, out.Protocol = d.State.String(), d.ProtocolType, d.Protocol
 	if req.IncludeAuthorizedOperations {

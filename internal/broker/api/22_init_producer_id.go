@@ -48,7 +48,7 @@ func (c *Call) initTransactional(in *kmsg.InitProducerIDRequest, out *kmsg.InitP
 		ev.ProducerID, ev.Epoch = types.ProducerID(in.ProducerID), in.ProducerEpoch
 	}
 	r := c.Transactions.Init(c.Ctx, ev)
-	code := wire.ErrCode(r.Code)
+	code := r.Code
 	if code == wire.ErrProducerFenced && in.Version < 4 {
 		code = wire.ErrInvalidProducerEpoch
 	}

@@ -76,7 +76,7 @@ func (c *Call) addAll(add transaction.Add) (wire.ErrCode, refusedPartitions) {
 		return wire.ErrOperationNotAttempted, refused
 	}
 	add.Partitions = cloneNames(add.Partitions)
-	return wire.ErrCode(c.Transactions.Add(c.Ctx, add)), nil
+	return c.Transactions.Add(c.Ctx, add), nil
 }
 
 func (c *Call) addPartitionsToTxns(in *kmsg.AddPartitionsToTxnRequest) kmsg.Response {

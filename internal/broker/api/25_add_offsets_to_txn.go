@@ -24,7 +24,7 @@ func (c *Call) addOffsetsToTxn(in *kmsg.AddOffsetsToTxnRequest) (kmsg.Response, 
 		code = CodeOf(err)
 	} else {
 		add.Partitions = []types.TopicPartition{tp}
-		code = wire.ErrCode(c.Transactions.Add(c.Ctx, add))
+		code = c.Transactions.Add(c.Ctx, add)
 	}
 	if code == wire.ErrProducerFenced && in.Version < 2 {
 		code = wire.ErrInvalidProducerEpoch

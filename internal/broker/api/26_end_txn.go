@@ -20,7 +20,7 @@ func (c *Call) endTxn(in *kmsg.EndTxnRequest) (kmsg.Response, error) {
 	done := c.Transactions.End(c.Ctx, transaction.End{
 		ID: in.TransactionalID, ProducerID: types.ProducerID(in.ProducerID), Epoch: in.ProducerEpoch, Commit: in.Commit, Bumps: in.Version >= 5,
 	})
-	code := wire.ErrCode(done.Code)
+	code := done.Code
 	if code == wire.ErrProducerFenced && in.Version < 2 {
 		code = wire.ErrInvalidProducerEpoch
 	}

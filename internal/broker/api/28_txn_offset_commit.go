@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
@@ -54,14 +55,14 @@ func (c *Call) txnOffsetCommit(in *kmsg.TxnOffsetCommitRequest) (kmsg.Response, 
 func (c *Call) commitInTxn(in *kmsg.TxnOffsetCommitRequest, ev group.TxnCommit) group.CommitResponse {
 	tp, err := c.Groups.PartitionOf(c.Ctx, in.Group)
 	if err != nil {
-		return group.CommitResponse{Code: group.ErrorCode(CodeOf(err))}
+		return group.CommitResponse{Code: CodeOf(err)}
 	}
-	var refused group.ErrorCode
-	code := c.whileConcurrent(func() transaction.ErrorCode {
+	var refused errcode.Code
+	code := c.whileConcurrent(func() errcode.Code {
 		var guard TxnGuard
 		// Each time anew: the marker that was waited for has ended the guard before.
-		if guard, refused = c.Groups.GuardTxn(c.Ctx, in.Group, ev.ProducerID, ev.ProducerEpoch); refused != group.None {
-			return transaction.None
+		if guard, refused = c.Groups.GuardTxn(c.Ctx, in.Group, ev.ProducerID, ev.ProducerEpoch); refused != errcode.None {
+			return errcode.None
 		}
 		ev.Guard = uint64(guard)
 		return c.Transactions.Enlist(c.Ctx, transaction.Add{
@@ -77,9 +78,9 @@ func (c *Call) commitInTxn(in *kmsg.TxnOffsetCommitRequest, ev group.TxnCommit) 
 		code = wire.ErrCoordinatorLoadInProgress // of the transaction: the sender has the right group's coordinator, and asks again
 	}
 	if code != wire.None {
-		return group.CommitResponse{Code: group.ErrorCode(code)}
+		return group.CommitResponse{Code: code}
 	}
-	if refused != group.None {
+	if refused != errcode.None {
 		return group.CommitResponse{Code: refused}
 	}
 	return c.Groups.CommitTxn(c.Ctx, ev)
@@ -97,7 +98,7 @@ func txnCommitAnswer(in *kmsg.TxnOffsetCommitRequest, unknown []wire.ErrCode, r 
 				continue
 			}
 			code := r.Code
-			if code == group.None && next < len(r.Partitions) {
+			if code == errcode.None && next < len(r.Partitions) {
 				code = r.Partitions[next]
 			}
 			next++

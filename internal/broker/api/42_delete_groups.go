@@ -3,7 +3,7 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"tidemark/internal/core/group"
+	"tidemark/internal/core/errcode"
 )
 
 // DeleteGroups, versions 0 to 3: groups without members go with their offsets.
@@ -17,9 +17,9 @@ func deleteGroups(c *Call, req *kmsg.DeleteGroupsRequest) (kmsg.Response, error)
 		code := c.Groups.DeleteGroup(c.Ctx, id)
 		out.ErrorCode = wireCode(code)
 		switch code {
-		case group.NonEmptyGroup:
+		case errcode.NonEmptyGroup:
 			out.ErrorMessage = nullable("The group has members: stop its consumers first.")
-		case group.GroupIDNotFound:
+		case errcode.GroupIDNotFound:
 			out.ErrorMessage = nullable("There is no such group.")
 		}
 		resp.Groups = append(resp.Groups, out)

@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -32,7 +33,7 @@ func offsetDelete(c *Call, req *kmsg.OffsetDeleteRequest) (kmsg.Response, error)
 		}
 	}
 	r := c.Groups.DeleteOffsets(c.Ctx, ev)
-	if r.Code != group.None {
+	if r.Code != errcode.None {
 		resp.ErrorCode = wireCode(r.Code)
 		return resp, nil
 	}

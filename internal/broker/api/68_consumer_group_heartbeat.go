@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/meta"
@@ -32,7 +33,7 @@ func consumerGroupHeartbeat(c *Call, req *kmsg.ConsumerGroupHeartbeatRequest) (k
 		return resp, nil
 	}
 	r := c.Groups.ConsumerHeartbeat(c.Ctx, group.ConsumerHeartbeat{Group: req.Group, Heartbeat: heartbeatOf(c, req)})
-	if r.Code != group.None {
+	if r.Code != errcode.None {
 		resp.ErrorCode, resp.ErrorMessage = wireCode(r.Code), nullable(r.Message)
 		return resp, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/core/acl"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/meta"
@@ -49,10 +50,10 @@ func (c *Call) describeConsumerGroup(id string) kmsg.ConsumerGroupDescribeRespon
 	}
 	d, code := c.Groups.DescribeConsumer(c.Ctx, id)
 	switch {
-	case code != group.None:
+	case code != errcode.None:
 		out.ErrorCode = wireCode(code)
 		return out
-	case d.Code != group.None:
+	case d.Code != errcode.None:
 		out.ErrorCode, out.ErrorMessage = wireCode(d.Code), nullable(d.Message)
 		return out
 	case !c.mayDescribeAll(d):

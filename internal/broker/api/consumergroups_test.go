@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/meta"
@@ -48,7 +49,7 @@ func TestConsumerGroupHeartbeat(t *testing.T) {
 			t.Errorf("version %d: %+v", version, ev)
 		}
 	}
-	f.beat = group.ConsumerHeartbeatResponse{Code: group.FencedMemberEpoch, Message: "why"}
+	f.beat = group.ConsumerHeartbeatResponse{Code: errcode.FencedMemberEpoch, Message: "why"}
 	if out := ask[*kmsg.ConsumerGroupHeartbeatResponse](w, in, 1); out.ErrorCode != 110 || *out.ErrorMessage != "why" {
 		t.Errorf("%+v", out)
 	}
@@ -83,11 +84,11 @@ func TestConsumerGroupDescribe(t *testing.T) {
 			t.Errorf("version %d: (-want +got)\n%s", version, diff)
 		}
 	}
-	f.consumer = group.ConsumerDescription{Code: group.GroupIDNotFound, Message: "none"}
+	f.consumer = group.ConsumerDescription{Code: errcode.GroupIDNotFound, Message: "none"}
 	if out := ask[*kmsg.ConsumerGroupDescribeResponse](w, in, 1).Groups[0]; out.ErrorCode != 69 || *out.ErrorMessage != "none" {
 		t.Errorf("%+v", out)
 	}
-	f.code = group.NotCoordinator
+	f.code = errcode.NotCoordinator
 	if out := ask[*kmsg.ConsumerGroupDescribeResponse](w, in, 1).Groups[0]; out.ErrorCode != 16 {
 		t.Errorf("%+v", out)
 	}
@@ -146,7 +147,7 @@ func TestConsumerGroupsNeedTheirLevel(t *testing.T) {
 // A member that isn't in its epoch isn't told committed offsets; v9 is the first to tell epochs.
 func TestOffsetFetchOfAMember(t *testing.T) {
 	w, f := newGroupWorld(t)
-	f.fetch = group.StaleMemberEpoch
+	f.fetch = errcode.StaleMemberEpoch
 	in := kmsg.NewPtrOffsetFetchRequest()
 	g := kmsg.NewOffsetFetchRequestGroup()
 	g.Group, g.MemberID, g.MemberEpoch = "g", ptr("m"), 3

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -29,7 +30,7 @@ type Groups interface {
 
 	Join(ctx context.Context, ev group.Join) group.JoinResponse
 	Sync(ctx context.Context, ev group.Sync) group.SyncResponse
-	Heartbeat(ctx context.Context, ev group.Heartbeat) group.ErrorCode
+	Heartbeat(ctx context.Context, ev group.Heartbeat) errcode.Code
 	Leave(ctx context.Context, ev group.Leave) group.LeaveResponse
 	Commit(ctx context.Context, ev group.Commit) group.CommitResponse
 
@@ -39,7 +40,7 @@ type Groups interface {
 	// GuardTxn looks into a transaction that is about to have offsets of the group, before its
 	// coordinator is asked: CommitTxn takes the first of them with the guard (KIP-890). None
 	// where the transaction has some already.
-	GuardTxn(ctx context.Context, groupID string, id types.ProducerID, epoch int16) (TxnGuard, group.ErrorCode)
+	GuardTxn(ctx context.Context, groupID string, id types.ProducerID, epoch int16) (TxnGuard, errcode.Code)
 	// CommitTxn writes offsets that wait for a transaction's marker. INVALID_TXN_STATE if the
 	// transaction has ended since it was looked into.
 	CommitTxn(ctx context.Context, ev group.TxnCommit) group.CommitResponse
@@ -49,21 +50,21 @@ type Groups interface {
 
 	// Offset gives the committed offsets of partitions, in their order; an
 	// entry of types.NoOffset where there is none.
-	Offset(ctx context.Context, groupID string, tps []types.TopicPartition) ([]group.OffsetEntry, group.ErrorCode)
+	Offset(ctx context.Context, groupID string, tps []types.TopicPartition) ([]group.OffsetEntry, errcode.Code)
 	// Offsets gives all committed offsets of a group, ordered by topic and partition.
-	Offsets(ctx context.Context, groupID string) ([]group.OffsetEntry, group.ErrorCode)
+	Offsets(ctx context.Context, groupID string) ([]group.OffsetEntry, errcode.Code)
 
 	// List gives the groups that this broker coordinates, as far as they match.
-	List(ctx context.Context, states, groupTypes []string) ([]group.Listing, group.ErrorCode)
-	Describe(ctx context.Context, groupID string) (group.Description, group.ErrorCode)
+	List(ctx context.Context, states, groupTypes []string) ([]group.Listing, errcode.Code)
+	Describe(ctx context.Context, groupID string) (group.Description, errcode.Code)
 
 	// ConsumerHeartbeat takes a heartbeat of a member of the new protocol (KIP-848).
 	ConsumerHeartbeat(ctx context.Context, ev group.ConsumerHeartbeat) group.ConsumerHeartbeatResponse
 	// DescribeConsumer gives a group of the new protocol.
-	DescribeConsumer(ctx context.Context, groupID string) (group.ConsumerDescription, group.ErrorCode)
+	DescribeConsumer(ctx context.Context, groupID string) (group.ConsumerDescription, errcode.Code)
 	// CheckFetch decides whether a member that tells its epoch may be told committed offsets.
-	CheckFetch(ctx context.Context, groupID, memberID string, epoch int32) group.ErrorCode
+	CheckFetch(ctx context.Context, groupID, memberID string, epoch int32) errcode.Code
 
-	DeleteGroup(ctx context.Context, groupID string) group.ErrorCode
+	DeleteGroup(ctx context.Context, groupID string) errcode.Code
 	DeleteOffsets(ctx context.Context, ev group.DeleteOffsets) group.CommitResponse
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
 )
@@ -23,12 +24,12 @@ type Transactions interface {
 	Init(ctx context.Context, ev transaction.Init) transaction.InitResponse
 	// Add answers an Add for an id that this broker coordinates; Enlist asks
 	// whichever broker does.
-	Add(ctx context.Context, ev transaction.Add) transaction.ErrorCode
-	Enlist(ctx context.Context, ev transaction.Add) transaction.ErrorCode
+	Add(ctx context.Context, ev transaction.Add) errcode.Code
+	Enlist(ctx context.Context, ev transaction.Add) errcode.Code
 	End(ctx context.Context, ev transaction.End) transaction.EndResponse
-	Describe(ctx context.Context, id string) (transaction.Metadata, transaction.ErrorCode)
+	Describe(ctx context.Context, id string) (transaction.Metadata, errcode.Code)
 	// List gives the ids that this broker coordinates, as far as they match, in order.
-	List(ctx context.Context, f transaction.Filter) ([]transaction.Listing, transaction.ErrorCode)
+	List(ctx context.Context, f transaction.Filter) ([]transaction.Listing, errcode.Code)
 }
 
 // TxnMarker is the decision of a transaction, for some partitions.

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/core/acl"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -61,15 +62,15 @@ func FuzzHandle(f *testing.F) {
 type agreeing struct{ *fakeGroups }
 
 func (agreeing) Leave(_ context.Context, ev group.Leave) group.LeaveResponse {
-	return group.LeaveResponse{Members: make([]group.ErrorCode, len(ev.Members))}
+	return group.LeaveResponse{Members: make([]errcode.Code, len(ev.Members))}
 }
 
 func (agreeing) Commit(_ context.Context, ev group.Commit) group.CommitResponse {
-	return group.CommitResponse{Partitions: make([]group.ErrorCode, len(ev.Offsets))}
+	return group.CommitResponse{Partitions: make([]errcode.Code, len(ev.Offsets))}
 }
 
 func (agreeing) DeleteOffsets(_ context.Context, ev group.DeleteOffsets) group.CommitResponse {
-	return group.CommitResponse{Partitions: make([]group.ErrorCode, len(ev.Partitions))}
+	return group.CommitResponse{Partitions: make([]errcode.Code, len(ev.Partitions))}
 }
 
 // served are all APIs.

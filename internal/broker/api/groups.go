@@ -3,7 +3,7 @@ package api
 import (
 	"net"
 
-	"tidemark/internal/core/group"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/wire"
 )
 
@@ -17,7 +17,7 @@ func text(s *string) string {
 	return *s
 }
 
-func wireCode(c group.ErrorCode) int16 { return int16(c) }
+func wireCode(c errcode.Code) int16 { return int16(c) }
 
 // clientHost is the client's address in Kafka's form (Java's InetAddress.toString).
 func clientHost(req *wire.Request) string {

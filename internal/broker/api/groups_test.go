@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -23,8 +24,8 @@ type fakeGroups struct {
 
 	join     group.JoinResponse
 	sync     group.SyncResponse
-	code     group.ErrorCode
-	guard    group.ErrorCode
+	code     errcode.Code
+	guard    errcode.Code
 	leave    group.LeaveResponse
 	commit   group.CommitResponse
 	offsets  []group.OffsetEntry
@@ -32,7 +33,7 @@ type fakeGroups struct {
 	list     []group.Listing
 	beat     group.ConsumerHeartbeatResponse
 	consumer group.ConsumerDescription
-	fetch    group.ErrorCode
+	fetch    errcode.Code
 
 	asked any // the last event, or what a look-up was about
 }
@@ -52,7 +53,7 @@ func (f *fakeGroups) Sync(_ context.Context, ev group.Sync) group.SyncResponse {
 	return f.sync
 }
 
-func (f *fakeGroups) Heartbeat(_ context.Context, ev group.Heartbeat) group.ErrorCode {
+func (f *fakeGroups) Heartbeat(_ context.Context, ev group.Heartbeat) errcode.Code {
 	f.asked = ev
 	return f.code
 }
@@ -72,14 +73,14 @@ func (f *fakeGroups) DeleteOffsets(_ context.Context, ev group.DeleteOffsets) gr
 	return f.commit
 }
 
-func (f *fakeGroups) DeleteGroup(_ context.Context, id string) group.ErrorCode {
+func (f *fakeGroups) DeleteGroup(_ context.Context, id string) errcode.Code {
 	f.asked = id
 	return f.code
 }
 
-func (f *fakeGroups) Offset(_ context.Context, _ string, tps []types.TopicPartition) ([]group.OffsetEntry, group.ErrorCode) {
+func (f *fakeGroups) Offset(_ context.Context, _ string, tps []types.TopicPartition) ([]group.OffsetEntry, errcode.Code) {
 	f.asked = tps
-	if f.code != group.None {
+	if f.code != errcode.None {
 		return nil, f.code
 	}
 	var all []group.OffsetEntry
@@ -92,20 +93,20 @@ func (f *fakeGroups) Offset(_ context.Context, _ string, tps []types.TopicPartit
 		}
 		all = append(all, e)
 	}
-	return all, group.None
+	return all, errcode.None
 }
 
-func (f *fakeGroups) Offsets(_ context.Context, id string) ([]group.OffsetEntry, group.ErrorCode) {
+func (f *fakeGroups) Offsets(_ context.Context, id string) ([]group.OffsetEntry, errcode.Code) {
 	f.asked = id
 	return f.offsets, f.code
 }
 
-func (f *fakeGroups) List(_ context.Context, states, groupTypes []string) ([]group.Listing, group.ErrorCode) {
+func (f *fakeGroups) List(_ context.Context, states, groupTypes []string) ([]group.Listing, errcode.Code) {
 	f.asked = [][]string{states, groupTypes}
 	return f.list, f.code
 }
 
-func (f *fakeGroups) Describe(_ context.Context, id string) (group.Description, group.ErrorCode) {
+func (f *fakeGroups) Describe(_ context.Context, id string) (group.Description, errcode.Code) {
 	f.asked = id
 	return f.describe, f.code
 }
@@ -115,12 +116,12 @@ func (f *fakeGroups) ConsumerHeartbeat(_ context.Context, ev group.ConsumerHeart
 	return f.beat
 }
 
-func (f *fakeGroups) DescribeConsumer(_ context.Context, id string) (group.ConsumerDescription, group.ErrorCode) {
+func (f *fakeGroups) DescribeConsumer(_ context.Context, id string) (group.ConsumerDescription, errcode.Code) {
 	f.asked = id
 	return f.consumer, f.code
 }
 
-func (f *fakeGroups) CheckFetch(context.Context, string, string, int32) group.ErrorCode {
+func (f *fakeGroups) CheckFetch(context.Context, string, string, int32) errcode.Code {
 	return f.fetch
 }
 
@@ -176,7 +177,7 @@ func TestJoinGroupVersions(t *testing.T) {
 // An error has no protocol: "" up to v6, null from v7 on.
 func TestJoinGroupRefused(t *testing.T) {
 	w, f := newGroupWorld(t)
-	f.join = group.JoinResponse{Code: group.MemberIDRequired, Generation: -1, MemberID: "given"}
+	f.join = group.JoinResponse{Code: errcode.MemberIDRequired, Generation: -1, MemberID: "given"}
 	for _, version := range []int16{0, 4, 6, 7, 9} {
 		out := ask[*kmsg.JoinGroupResponse](w, kmsg.NewPtrJoinGroupRequest(), version)
 		if out.ErrorCode != 79 || out.Generation != -1 || out.MemberID != "given" || (out.Protocol == nil) != (version >= 7) {
@@ -223,7 +224,7 @@ func TestSyncGroupVersions(t *testing.T) {
 
 func TestHeartbeatVersions(t *testing.T) {
 	w, f := newGroupWorld(t)
-	f.code = group.RebalanceInProgress
+	f.code = errcode.RebalanceInProgress
 	for version := int16(0); version <= 4; version++ {
 		in := kmsg.NewPtrHeartbeatRequest()
 		in.Group, in.MemberID, in.Generation, in.InstanceID = "g", "m1", 3, kmsg.StringPtr("i1")
@@ -246,21 +247,21 @@ func TestLeaveGroupVersions(t *testing.T) {
 		in.Group, in.MemberID = "g", "m1"
 		in.Members = []kmsg.LeaveGroupRequestMember{{MemberID: "m1"}, {InstanceID: kmsg.StringPtr("i2")}}
 		if version < 3 {
-			f.leave = group.LeaveResponse{Members: []group.ErrorCode{group.UnknownMemberID}}
+			f.leave = group.LeaveResponse{Members: []errcode.Code{errcode.UnknownMemberID}}
 			if out := ask[*kmsg.LeaveGroupResponse](w, in, version); out.ErrorCode != 25 {
 				t.Errorf("version %d: %+v", version, out)
 			}
 			wantEqual(t, "event", f.asked, any(group.Leave{Group: "g", Members: []group.LeavingMember{{MemberID: "m1"}}}))
 			continue
 		}
-		f.leave = group.LeaveResponse{Members: []group.ErrorCode{group.None, group.UnknownMemberID}}
+		f.leave = group.LeaveResponse{Members: []errcode.Code{errcode.None, errcode.UnknownMemberID}}
 		out := ask[*kmsg.LeaveGroupResponse](w, in, version)
 		if out.ErrorCode != 0 || len(out.Members) != 2 || out.Members[0].ErrorCode != 0 || out.Members[1].ErrorCode != 25 || *out.Members[1].InstanceID != "i2" {
 			t.Errorf("version %d: %+v", version, out)
 		}
 		wantEqual(t, "event", f.asked, any(group.Leave{Group: "g", Members: []group.LeavingMember{{MemberID: "m1"}, {InstanceID: "i2"}}}))
 	}
-	f.leave = group.LeaveResponse{Code: group.NotCoordinator}
+	f.leave = group.LeaveResponse{Code: errcode.NotCoordinator}
 	if out := ask[*kmsg.LeaveGroupResponse](w, kmsg.NewPtrLeaveGroupRequest(), 5); out.ErrorCode != 16 || len(out.Members) != 0 {
 		t.Errorf("refused: %+v", out)
 	}
@@ -277,7 +278,7 @@ func TestOffsetCommitVersions(t *testing.T) {
 	w, f := newGroupWorld(t)
 	id := w.topic("t", topicOptions{})
 	for version := int16(2); version <= 10; version++ {
-		f.commit = group.CommitResponse{Partitions: []group.ErrorCode{group.None, group.OffsetMetadataTooLarge}}
+		f.commit = group.CommitResponse{Partitions: []errcode.Code{errcode.None, errcode.OffsetMetadataTooLarge}}
 		p := func(n int32) kmsg.OffsetCommitRequestTopicPartition {
 			return kmsg.OffsetCommitRequestTopicPartition{Partition: n, Offset: 5, LeaderEpoch: 2, Metadata: kmsg.StringPtr("md")}
 		}
@@ -313,7 +314,7 @@ func TestOffsetCommitVersions(t *testing.T) {
 func TestOffsetCommitRefused(t *testing.T) {
 	w, f := newGroupWorld(t)
 	w.topic("t", topicOptions{})
-	f.commit = group.CommitResponse{Code: group.IllegalGeneration}
+	f.commit = group.CommitResponse{Code: errcode.IllegalGeneration}
 	parts := []kmsg.OffsetCommitRequestTopicPartition{{Partition: 0}, {Partition: 1}}
 	out := ask[*kmsg.OffsetCommitResponse](w, commitRequest(kmsg.OffsetCommitRequestTopic{Topic: "t", Partitions: parts}), 8)
 	if out.Topics[0].Partitions[0].ErrorCode != 22 || out.Topics[0].Partitions[1].ErrorCode != 22 {
@@ -332,7 +333,7 @@ func TestOffsetCommitRefused(t *testing.T) {
 func TestOffsetFetchRefused(t *testing.T) {
 	w, f := newGroupWorld(t)
 	w.topic("t", topicOptions{})
-	f.code = group.NotCoordinator
+	f.code = errcode.NotCoordinator
 	in := kmsg.NewPtrOffsetFetchRequest()
 	in.Topics = []kmsg.OffsetFetchRequestTopic{{Topic: "t", Partitions: []int32{0, 1}}}
 	in.Groups = []kmsg.OffsetFetchRequestGroup{{Group: "g", Topics: []kmsg.OffsetFetchRequestGroupTopic{{Topic: "t", TopicID: topicIDOf("t"), Partitions: []int32{0}}}}}
@@ -464,7 +465,7 @@ func TestDescribeGroupsVersions(t *testing.T) {
 			t.Errorf("version %d: %+v", version, g)
 		}
 	}
-	f.code = group.CoordinatorLoadInProgress
+	f.code = errcode.CoordinatorLoadInProgress
 	if g := ask[*kmsg.DescribeGroupsResponse](w, in, 6).Groups[0]; g.ErrorCode != 14 || g.Group != "g" {
 		t.Errorf("loading: %+v", g)
 	}
@@ -493,10 +494,10 @@ func TestDeleteGroupsVersions(t *testing.T) {
 	in := kmsg.NewPtrDeleteGroupsRequest()
 	in.Groups = []string{"g"}
 	for version := int16(0); version <= 3; version++ {
-		for _, code := range []group.ErrorCode{group.None, group.NonEmptyGroup, group.GroupIDNotFound} {
+		for _, code := range []errcode.Code{errcode.None, errcode.NonEmptyGroup, errcode.GroupIDNotFound} {
 			f.code = code
 			g := ask[*kmsg.DeleteGroupsResponse](w, in, version).Groups[0]
-			if g.Group != "g" || g.ErrorCode != int16(code) || (g.ErrorMessage != nil) != (version >= 3 && code != group.None) {
+			if g.Group != "g" || g.ErrorCode != int16(code) || (g.ErrorMessage != nil) != (version >= 3 && code != errcode.None) {
 				t.Errorf("version %d, %v: %+v", version, code, g)
 			}
 		}
@@ -512,12 +513,12 @@ func TestOffsetDelete(t *testing.T) {
 		{Topic: "none", Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 0}}},
 		{Topic: "t", Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 0}, {Partition: 1}}},
 	}
-	f.commit = group.CommitResponse{Partitions: []group.ErrorCode{group.None, group.GroupSubscribedToTopic}}
+	f.commit = group.CommitResponse{Partitions: []errcode.Code{errcode.None, errcode.GroupSubscribedToTopic}}
 	out := ask[*kmsg.OffsetDeleteResponse](w, in, 0)
 	if out.ErrorCode != 0 || out.Topics[0].Partitions[0].ErrorCode != 3 || out.Topics[1].Partitions[0].ErrorCode != 0 || out.Topics[1].Partitions[1].ErrorCode != 86 {
 		t.Errorf("%+v", out)
 	}
-	f.commit = group.CommitResponse{Code: group.NonEmptyGroup}
+	f.commit = group.CommitResponse{Code: errcode.NonEmptyGroup}
 	if out = ask[*kmsg.OffsetDeleteResponse](w, in, 0); out.ErrorCode != 68 || len(out.Topics) != 0 {
 		t.Errorf("%+v", out)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/xdg-go/scram"
 
 	"tidemark/internal/core/acl"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -124,12 +125,12 @@ func TestListsShowWhatMayBeSeen(t *testing.T) {
 // listing has two groups with offsets of two topics.
 type listing struct{ agreeing }
 
-func (listing) List(context.Context, []string, []string) ([]group.Listing, group.ErrorCode) {
-	return []group.Listing{{Group: "mine"}, {Group: "other"}}, group.None
+func (listing) List(context.Context, []string, []string) ([]group.Listing, errcode.Code) {
+	return []group.Listing{{Group: "mine"}, {Group: "other"}}, errcode.None
 }
 
-func (listing) Offsets(context.Context, string) ([]group.OffsetEntry, group.ErrorCode) {
-	return []group.OffsetEntry{{TopicPartition: types.TopicPartition{Topic: "hidden"}}, {TopicPartition: types.TopicPartition{Topic: "seen"}}}, group.None
+func (listing) Offsets(context.Context, string) ([]group.OffsetEntry, errcode.Code) {
+	return []group.OffsetEntry{{TopicPartition: types.TopicPartition{Topic: "hidden"}}, {TopicPartition: types.TopicPartition{Topic: "seen"}}}, errcode.None
 }
 
 // TestProduceWithoutAcks: what may be written is, the rest costs the connection.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/txn"
@@ -17,16 +18,16 @@ type fakeTxns struct {
 	init    transaction.InitResponse
 	end     transaction.EndResponse
 	// codes are what Add and Enlist answer, the last one for ever.
-	codes  []transaction.ErrorCode
+	codes  []errcode.Code
 	known  map[string]transaction.Metadata
 	listed []transaction.Listing
 
 	asked []any // all events, and filters
 }
 
-func (f *fakeTxns) code() transaction.ErrorCode {
+func (f *fakeTxns) code() errcode.Code {
 	if len(f.codes) == 0 {
-		return transaction.None
+		return errcode.None
 	}
 	c := f.codes[0]
 	if len(f.codes) > 1 {
@@ -45,12 +46,12 @@ func (f *fakeTxns) Init(_ context.Context, ev transaction.Init) transaction.Init
 	return f.init
 }
 
-func (f *fakeTxns) Add(_ context.Context, ev transaction.Add) transaction.ErrorCode {
+func (f *fakeTxns) Add(_ context.Context, ev transaction.Add) errcode.Code {
 	f.asked = append(f.asked, ev)
 	return f.code()
 }
 
-func (f *fakeTxns) Enlist(ctx context.Context, ev transaction.Add) transaction.ErrorCode {
+func (f *fakeTxns) Enlist(ctx context.Context, ev transaction.Add) errcode.Code {
 	return f.Add(ctx, ev)
 }
 
@@ -59,15 +60,15 @@ func (f *fakeTxns) End(_ context.Context, ev transaction.End) transaction.EndRes
 	return f.end
 }
 
-func (f *fakeTxns) Describe(_ context.Context, id string) (transaction.Metadata, transaction.ErrorCode) {
+func (f *fakeTxns) Describe(_ context.Context, id string) (transaction.Metadata, errcode.Code) {
 	m, ok := f.known[id]
 	if !ok {
-		return m, transaction.TransactionalIDNotFound
+		return m, errcode.TransactionalIDNotFound
 	}
-	return m, transaction.None
+	return m, errcode.None
 }
 
-func (f *fakeTxns) List(_ context.Context, filter transaction.Filter) ([]transaction.Listing, transaction.ErrorCode) {
+func (f *fakeTxns) List(_ context.Context, filter transaction.Filter) ([]transaction.Listing, errcode.Code) {
 	f.asked = append(f.asked, filter)
 	return f.listed, f.code()
 }
@@ -90,7 +91,7 @@ func (f *fakeGroups) PartitionOf(_ context.Context, id string) (types.TopicParti
 	return types.TopicPartition{Topic: offsetsTopic, Partition: int32(len(id))}, f.nodeErr
 }
 
-func (f *fakeGroups) GuardTxn(context.Context, string, types.ProducerID, int16) (TxnGuard, group.ErrorCode) {
+func (f *fakeGroups) GuardTxn(context.Context, string, types.ProducerID, int16) (TxnGuard, errcode.Code) {
 	return 8, f.guard
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/batch"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
@@ -36,10 +37,10 @@ func txnBatch(t *testing.T) []byte {
 // versions of Produce differ in what is asked and what a refusal is called.
 func TestProduceOfATransaction(t *testing.T) {
 	id := "id"
-	f := func(version int16, open bool, said transaction.ErrorCode, want wire.ErrCode, verifies, asks bool) {
+	f := func(version int16, open bool, said errcode.Code, want wire.ErrCode, verifies, asks bool) {
 		t.Helper()
 		w, txns, _ := txnWorld(t)
-		txns.codes = []transaction.ErrorCode{said}
+		txns.codes = []errcode.Code{said}
 		w.part("t", 1).txnOpen = open
 		in := kmsg.NewPtrProduceRequest()
 		in.Acks, in.TransactionID = 1, &id
@@ -60,17 +61,17 @@ func TestProduceOfATransaction(t *testing.T) {
 			t.Errorf("v%d: the coordinator was asked %v, want %v", version, got, adds)
 		}
 	}
-	f(9, false, transaction.None, wire.None, true, true)
-	f(12, false, transaction.None, wire.None, false, true)
-	f(12, true, transaction.ProducerFenced, wire.None, false, false) // nobody is asked about an open one
-	f(10, false, transaction.TransactionAbortable, wire.ErrInvalidTxnState, true, true)
-	f(11, false, transaction.TransactionAbortable, wire.ErrTransactionAbortable, true, true)
-	f(12, false, transaction.ProducerFenced, wire.ErrInvalidProducerEpoch, false, true)
-	f(12, false, transaction.InvalidProducerIDMapping, wire.ErrInvalidProducerIDMapping, false, true)
-	f(12, false, transaction.NotCoordinator, wire.ErrNotEnoughReplicas, false, true)
-	f(9, false, transaction.CoordinatorNotAvailable, wire.ErrNotEnoughReplicas, true, true)
+	f(9, false, errcode.None, wire.None, true, true)
+	f(12, false, errcode.None, wire.None, false, true)
+	f(12, true, errcode.ProducerFenced, wire.None, false, false) // nobody is asked about an open one
+	f(10, false, errcode.TransactionAbortable, wire.ErrInvalidTxnState, true, true)
+	f(11, false, errcode.TransactionAbortable, wire.ErrTransactionAbortable, true, true)
+	f(12, false, errcode.ProducerFenced, wire.ErrInvalidProducerEpoch, false, true)
+	f(12, false, errcode.InvalidProducerIDMapping, wire.ErrInvalidProducerIDMapping, false, true)
+	f(12, false, errcode.NotCoordinator, wire.ErrNotEnoughReplicas, false, true)
+	f(9, false, errcode.CoordinatorNotAvailable, wire.ErrNotEnoughReplicas, true, true)
 	id = "" // the coordinator's to refuse, as in Kafka
-	f(12, false, transaction.InvalidRequest, wire.ErrInvalidRequest, false, true)
+	f(12, false, errcode.InvalidRequest, wire.ErrInvalidRequest, false, true)
 }
 
 // AddPartitionsToTxn adds all or none, and tells older clients older codes.
@@ -87,19 +88,19 @@ func TestAddPartitionsToTxn(t *testing.T) {
 		}
 		return all
 	}
-	f := func(version int16, said transaction.ErrorCode, want ...wire.ErrCode) {
+	f := func(version int16, said errcode.Code, want ...wire.ErrCode) {
 		t.Helper()
-		txns.codes = []transaction.ErrorCode{said}
+		txns.codes = []errcode.Code{said}
 		if got := codes(version); !slices.Equal(got, want) {
 			t.Errorf("v%d, %s: %v, want %v", version, said, got, want)
 		}
 	}
-	f(3, transaction.None, wire.None, wire.None)
-	f(0, transaction.ProducerFenced, wire.ErrInvalidProducerEpoch, wire.ErrInvalidProducerEpoch)
-	f(2, transaction.ProducerFenced, wire.ErrProducerFenced, wire.ErrProducerFenced)
+	f(3, errcode.None, wire.None, wire.None)
+	f(0, errcode.ProducerFenced, wire.ErrInvalidProducerEpoch, wire.ErrInvalidProducerEpoch)
+	f(2, errcode.ProducerFenced, wire.ErrProducerFenced, wire.ErrProducerFenced)
 	in.Topics[0].Partitions = []int32{2, 3}
 	asked := len(txns.asked)
-	f(3, transaction.None, wire.ErrOperationNotAttempted, wire.ErrUnknownTopicOrPartition)
+	f(3, errcode.None, wire.ErrOperationNotAttempted, wire.ErrUnknownTopicOrPartition)
 	if len(txns.asked) != asked {
 		t.Error("the coordinator was asked about partitions of which one doesn't exist")
 	}
@@ -109,7 +110,7 @@ func TestAddPartitionsToTxn(t *testing.T) {
 	before := in.Topics
 	for _, name := range []string{"closed", "mirrored"} {
 		in.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{0}}, {Topic: name, Partitions: []int32{0}}}
-		f(3, transaction.None, wire.ErrOperationNotAttempted, wire.ErrPolicyViolation)
+		f(3, errcode.None, wire.ErrOperationNotAttempted, wire.ErrPolicyViolation)
 	}
 	if in.Topics = before; len(txns.asked) != asked {
 		t.Error("the coordinator was asked about a partition that a switchover has closed, or a mirror writes")
@@ -117,24 +118,24 @@ func TestAddPartitionsToTxn(t *testing.T) {
 
 	in.Transactions = []kmsg.AddPartitionsToTxnRequestTransaction{{TransactionalID: "id", ProducerID: 5, ProducerEpoch: 2, VerifyOnly: true,
 		Topics: []kmsg.AddPartitionsToTxnRequestTransactionTopic{{Topic: "t", Partitions: []int32{1}}}}}
-	g := func(version int16, said transaction.ErrorCode, want wire.ErrCode) {
+	g := func(version int16, said errcode.Code, want wire.ErrCode) {
 		t.Helper()
-		txns.codes = []transaction.ErrorCode{said}
+		txns.codes = []errcode.Code{said}
 		out := ask[*kmsg.AddPartitionsToTxnResponse](w, in, version)
 		if got := wire.ErrCode(out.Transactions[0].Topics[0].Partitions[0].ErrorCode); got != want || out.Transactions[0].TransactionalID != "id" {
 			t.Errorf("v%d, %s: %s of %q, want %s", version, said, got, out.Transactions[0].TransactionalID, want)
 		}
 	}
-	g(4, transaction.TransactionAbortable, wire.ErrTransactionAbortable)
-	g(5, transaction.TransactionAbortable, wire.ErrTransactionAbortable)
-	g(5, transaction.None, wire.None)
+	g(4, errcode.TransactionAbortable, wire.ErrTransactionAbortable)
+	g(5, errcode.TransactionAbortable, wire.ErrTransactionAbortable)
+	g(5, errcode.None, wire.None)
 	in.Transactions[0].Topics[0].Topic, in.Transactions[0].Topics[0].Partitions = "closed", []int32{0}
-	g(5, transaction.None, wire.None) // what it has written there may be asked about
+	g(5, errcode.None, wire.None) // what it has written there may be asked about
 	in.Transactions[0].VerifyOnly = false
-	g(5, transaction.None, wire.ErrPolicyViolation)
+	g(5, errcode.None, wire.ErrPolicyViolation)
 	for _, tp := range []types.TopicPartition{{Topic: "none"}, {Topic: "t", Partition: 3}} {
 		in.Transactions[0].Topics[0] = kmsg.AddPartitionsToTxnRequestTransactionTopic{Topic: tp.Topic, Partitions: []int32{tp.Partition}}
-		g(5, transaction.None, wire.ErrUnknownTopicOrPartition)
+		g(5, errcode.None, wire.ErrUnknownTopicOrPartition)
 	}
 }
 
@@ -152,7 +153,7 @@ func TestEndTxnAndOffsets(t *testing.T) {
 	if ask[*kmsg.EndTxnResponse](w, end, 4); txns.asked[1].(transaction.End).Bumps {
 		t.Error("v4 bumps")
 	}
-	txns.end.Code = transaction.ProducerFenced
+	txns.end.Code = errcode.ProducerFenced
 	if out := ask[*kmsg.EndTxnResponse](w, end, 1); wire.ErrCode(out.ErrorCode) != wire.ErrInvalidProducerEpoch {
 		t.Errorf("v1: %v", wire.ErrCode(out.ErrorCode))
 	}
@@ -166,13 +167,13 @@ func TestEndTxnAndOffsets(t *testing.T) {
 		t.Errorf("add offsets asks %+v", ev)
 	}
 
-	groups.commit = group.CommitResponse{Partitions: []group.ErrorCode{group.None, group.OffsetMetadataTooLarge}}
+	groups.commit = group.CommitResponse{Partitions: []errcode.Code{errcode.None, errcode.OffsetMetadataTooLarge}}
 	commit := kmsg.NewPtrTxnOffsetCommitRequest()
 	commit.TransactionalID, commit.ProducerID, commit.ProducerEpoch, commit.Group, commit.Generation, commit.MemberID = "id", 5, 2, "g", 3, "m"
 	commit.Topics = []kmsg.TxnOffsetCommitRequestTopic{{Topic: "t", Partitions: []kmsg.TxnOffsetCommitRequestTopicPartition{{Partition: 0, Offset: 4}, {Partition: 1, Offset: 5}}}}
-	f := func(version int16, said transaction.ErrorCode, want ...wire.ErrCode) {
+	f := func(version int16, said errcode.Code, want ...wire.ErrCode) {
 		t.Helper()
-		txns.codes = []transaction.ErrorCode{said}
+		txns.codes = []errcode.Code{said}
 		var got []wire.ErrCode
 		for _, p := range ask[*kmsg.TxnOffsetCommitResponse](w, commit, version).Topics[0].Partitions {
 			got = append(got, wire.ErrCode(p.ErrorCode))
@@ -181,16 +182,16 @@ func TestEndTxnAndOffsets(t *testing.T) {
 			t.Errorf("v%d, %s: %v, want %v", version, said, got, want)
 		}
 	}
-	f(5, transaction.None, wire.None, wire.ErrOffsetMetadataTooLarge)
+	f(5, errcode.None, wire.None, wire.ErrOffsetMetadataTooLarge)
 	if ev := groups.asked.(group.TxnCommit); ev.ProducerID != 5 || ev.Generation != 3 || ev.Offsets[1].Offset != 5 || ev.Guard != 8 {
 		t.Errorf("the group is asked %+v", ev)
 	}
-	f(3, transaction.TransactionAbortable, wire.ErrInvalidTxnState, wire.ErrInvalidTxnState)
-	f(4, transaction.TransactionAbortable, wire.ErrTransactionAbortable, wire.ErrTransactionAbortable)
-	f(5, transaction.NotCoordinator, wire.ErrCoordinatorLoadInProgress, wire.ErrCoordinatorLoadInProgress)
-	f(5, transaction.ProducerFenced, wire.ErrInvalidProducerEpoch, wire.ErrInvalidProducerEpoch)
-	groups.guard = group.NotCoordinator
-	f(5, transaction.None, wire.ErrNotCoordinator, wire.ErrNotCoordinator)
+	f(3, errcode.TransactionAbortable, wire.ErrInvalidTxnState, wire.ErrInvalidTxnState)
+	f(4, errcode.TransactionAbortable, wire.ErrTransactionAbortable, wire.ErrTransactionAbortable)
+	f(5, errcode.NotCoordinator, wire.ErrCoordinatorLoadInProgress, wire.ErrCoordinatorLoadInProgress)
+	f(5, errcode.ProducerFenced, wire.ErrInvalidProducerEpoch, wire.ErrInvalidProducerEpoch)
+	groups.guard = errcode.NotCoordinator
+	f(5, errcode.None, wire.ErrNotCoordinator, wire.ErrNotCoordinator)
 }
 
 func TestInitProducerIDOfATransaction(t *testing.T) {
@@ -205,7 +206,7 @@ func TestInitProducerIDOfATransaction(t *testing.T) {
 	if ev := txns.asked[0].(transaction.Init); ev.ID != "id" || ev.Timeout != 1000 || ev.ProducerID != 5 || ev.Epoch != 2 {
 		t.Errorf("asked %+v", ev)
 	}
-	txns.init = transaction.InitResponse{Code: transaction.ProducerFenced, ProducerID: -1, Epoch: -1}
+	txns.init = transaction.InitResponse{Code: errcode.ProducerFenced, ProducerID: -1, Epoch: -1}
 	for version, want := range map[int16]wire.ErrCode{3: wire.ErrInvalidProducerEpoch, 4: wire.ErrProducerFenced} {
 		if out := ask[*kmsg.InitProducerIDResponse](w, in, version); wire.ErrCode(out.ErrorCode) != want {
 			t.Errorf("v%d: %v, want %v", version, wire.ErrCode(out.ErrorCode), want)

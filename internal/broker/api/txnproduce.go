@@ -8,6 +8,7 @@ import (
 
 	"tidemark/internal/batch"
 	"tidemark/internal/clock"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -28,12 +29,12 @@ const (
 )
 
 // whileConcurrent asks until the answer is another one than CONCURRENT_TRANSACTIONS, or patience ends.
-func (c *Call) whileConcurrent(ask func() transaction.ErrorCode) wire.ErrCode {
+func (c *Call) whileConcurrent(ask func() errcode.Code) wire.ErrCode {
 	start := clock.Now(c.Ctx)
 	for {
 		code := ask()
-		if code != transaction.ConcurrentTransactions || clock.Since(c.Ctx, start) >= enlistPatience || clock.Sleep(c.Ctx, enlistBackoff) != nil {
-			return wire.ErrCode(code)
+		if code != errcode.ConcurrentTransactions || clock.Since(c.Ctx, start) >= enlistPatience || clock.Sleep(c.Ctx, enlistBackoff) != nil {
+			return code
 		}
 	}
 }
@@ -48,10 +49,10 @@ func (c *Call) enlist(in *kmsg.ProduceRequest, j *produceJob, h *batch.Header, p
 	}
 	var open bool
 	var err error
-	code := c.whileConcurrent(func() transaction.ErrorCode {
+	code := c.whileConcurrent(func() errcode.Code {
 		// Each time anew: the marker that was waited for has ended the guard before.
 		if j.guard, open, err = p.Guard(c.Ctx, h.ProducerID, h.ProducerEpoch); err != nil || open {
-			return transaction.None
+			return errcode.None
 		}
 		return c.Transactions.Enlist(c.Ctx, add)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 )
 
@@ -11,7 +12,7 @@ import (
 func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, ev group.ConsumerHeartbeat) group.ConsumerHeartbeatResponse {
 	// No loop is needed to say that a request makes no sense.
 	if refused := ev.Validate(&c.o.Config.Group.Consumer, ev.Group); refused != nil {
-		return group.ConsumerHeartbeatResponse{Code: group.ErrorCode(refused.Code), Message: refused.Message}
+		return group.ConsumerHeartbeatResponse{Code: refused.Code, Message: refused.Message}
 	}
 	if ev.MemberID == "" && ev.FreshMemberID == "" {
 		var b [16]byte
@@ -22,14 +23,14 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, ev group.ConsumerHe
 		ev.Request = id
 		return ev
 	})
-	if code != group.None {
+	if code != errcode.None {
 		return group.ConsumerHeartbeatResponse{Code: code}
 	}
 	return r
 }
 
 // DescribeConsumer implements api.Groups.
-func (c *Coordinator) DescribeConsumer(ctx context.Context, groupID string) (group.ConsumerDescription, group.ErrorCode) {
+func (c *Coordinator) DescribeConsumer(ctx context.Context, groupID string) (group.ConsumerDescription, errcode.Code) {
 	return lookUp(ctx, c.home(groupID), func(t *group.Table) group.ConsumerDescription {
 		t.SetTopics(c.topicsView())
 		return t.DescribeConsumer(groupID)
@@ -37,7 +38,7 @@ func (c *Coordinator) DescribeConsumer(ctx context.Context, groupID string) (gro
 }
 
 // CheckFetch implements api.Groups.
-func (c *Coordinator) CheckFetch(ctx context.Context, groupID, memberID string, epoch int32) group.ErrorCode {
-	answer, code := lookUp(ctx, c.home(groupID), func(t *group.Table) group.ErrorCode { return t.CheckFetch(groupID, memberID, epoch) })
+func (c *Coordinator) CheckFetch(ctx context.Context, groupID, memberID string, epoch int32) errcode.Code {
+	answer, code := lookUp(ctx, c.home(groupID), func(t *group.Table) errcode.Code { return t.CheckFetch(groupID, memberID, epoch) })
 	return oneOf(code, answer)
 }

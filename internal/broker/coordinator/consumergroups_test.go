@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
@@ -108,39 +109,39 @@ func TestConsumerGroupOutlivesItsCoordinator(t *testing.T) {
 	c := n.start(t)
 	n.lead(t, c)
 	joined := c.ConsumerHeartbeat(ctx, consumerJoin("g", "m"))
-	if joined.Code != group.None || joined.Epoch != 2 || joined.MemberID != "m" {
+	if joined.Code != errcode.None || joined.Epoch != 2 || joined.MemberID != "m" {
 		t.Fatalf("%+v", joined)
 	}
-	if r := c.Commit(ctx, group.Commit{Group: "g", MemberID: "m", Generation: 2, UnknownGroupIsNotFound: true, Offsets: []group.CommitOffset{{Topic: "data", Offset: 7, Retention: -1}}}); r.Code != group.None || r.Partitions[0] != group.None {
+	if r := c.Commit(ctx, group.Commit{Group: "g", MemberID: "m", Generation: 2, UnknownGroupIsNotFound: true, Offsets: []group.CommitOffset{{Topic: "data", Offset: 7, Retention: -1}}}); r.Code != errcode.None || r.Partitions[0] != errcode.None {
 		t.Fatalf("commit: %+v", r)
 	}
 	before, code := c.DescribeConsumer(ctx, "g")
-	if code != group.None || before.State != consumer.GroupStable || len(before.Members) != 1 {
+	if code != errcode.None || before.State != consumer.GroupStable || len(before.Members) != 1 {
 		t.Fatalf("%+v, %v", before, code)
 	}
 	c.Close()
 	c = n.start(t)
 	n.lead(t, c)
 	after, code := c.DescribeConsumer(ctx, "g")
-	if diff := cmp.Diff(before, after); diff != "" || code != group.None {
+	if diff := cmp.Diff(before, after); diff != "" || code != errcode.None {
 		t.Errorf("%v, (-before +after)\n%s", code, diff)
 	}
-	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", 2)); r.Code != group.None {
+	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", 2)); r.Code != errcode.None {
 		t.Errorf("%+v", r)
 	}
-	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", -1)); r.Code != group.None {
+	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", -1)); r.Code != errcode.None {
 		t.Errorf("leaves: %+v", r)
 	}
 	if got := committed(t, ctx, c, "g"); got != 7 {
 		t.Errorf("committed at %d", got)
 	}
-	if code := c.DeleteGroup(ctx, "g"); code != group.None {
+	if code := c.DeleteGroup(ctx, "g"); code != errcode.None {
 		t.Errorf("deletion: %v", code)
 	}
 	c.Close()
 	c = n.start(t)
 	n.lead(t, c)
-	if d, _ := c.DescribeConsumer(ctx, "g"); d.Code != group.GroupIDNotFound {
+	if d, _ := c.DescribeConsumer(ctx, "g"); d.Code != errcode.GroupIDNotFound {
 		t.Errorf("a deleted group: %+v", d)
 	}
 }
@@ -151,17 +152,17 @@ func TestConsumerHeartbeatWriteFails(t *testing.T) {
 	c := n.start(t)
 	n.lead(t, c)
 	n.parts[0].setOnAppend(func(context.Context, []byte) error { return wire.ErrNotEnoughReplicasAfterAppend })
-	if r := c.ConsumerHeartbeat(ctx, consumerJoin("g", "m")); r.Code != group.CoordinatorNotAvailable {
+	if r := c.ConsumerHeartbeat(ctx, consumerJoin("g", "m")); r.Code != errcode.CoordinatorNotAvailable {
 		t.Errorf("%+v", r)
 	}
 	if d, _ := c.DescribeConsumer(ctx, "g"); len(d.Members) != 0 {
 		t.Errorf("%+v", d)
 	}
 	n.parts[0].setOnAppend(nil)
-	if r := c.ConsumerHeartbeat(ctx, consumerJoin("g", "m")); r.Code != group.None || r.Epoch != 2 {
+	if r := c.ConsumerHeartbeat(ctx, consumerJoin("g", "m")); r.Code != errcode.None || r.Epoch != 2 {
 		t.Errorf("%+v", r)
 	}
-	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", 2)); r.Code != group.None {
+	if r := c.ConsumerHeartbeat(ctx, consumerBeat("g", "m", 2)); r.Code != errcode.None {
 		t.Errorf("%+v", r)
 	}
 }

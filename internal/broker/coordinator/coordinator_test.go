@@ -9,6 +9,7 @@ import (
 
 	"tidemark/internal/await"
 	"tidemark/internal/batch"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -25,14 +26,14 @@ func joinEvent(g, id string) group.Join {
 func member(t *testing.T, ctx context.Context, c *Coordinator, g string) group.JoinResponse {
 	t.Helper()
 	j := c.Join(ctx, joinEvent(g, ""))
-	if j.Code != group.None || j.Leader != j.MemberID {
+	if j.Code != errcode.None || j.Leader != j.MemberID {
 		t.Fatalf("join: %+v", j)
 	}
 	s := c.Sync(ctx, group.Sync{
 		Group: g, MemberID: j.MemberID, Generation: j.Generation,
 		Assignments: []group.Assignment{{MemberID: j.MemberID, Data: []byte("all")}},
 	})
-	if s.Code != group.None || string(s.Assignment) != "all" {
+	if s.Code != errcode.None || string(s.Assignment) != "all" {
 		t.Fatalf("sync: %+v", s)
 	}
 	return j
@@ -47,7 +48,7 @@ func commit(g, memberID string, generation int32, offset types.Offset) group.Com
 func mustCommit(t *testing.T, ctx context.Context, c *Coordinator, ev group.Commit) {
 	t.Helper()
 	r := c.Commit(ctx, ev)
-	if r.Code != group.None || r.Partitions[0] != group.None {
+	if r.Code != errcode.None || r.Partitions[0] != errcode.None {
 		t.Fatalf("commit: %+v", r)
 	}
 }
@@ -55,7 +56,7 @@ func mustCommit(t *testing.T, ctx context.Context, c *Coordinator, ev group.Comm
 func committed(t *testing.T, ctx context.Context, c *Coordinator, g string) types.Offset {
 	t.Helper()
 	all, code := c.Offset(ctx, g, []types.TopicPartition{{Topic: "data", Partition: 0}})
-	if code != group.None {
+	if code != errcode.None {
 		t.Fatalf("offset: %v", code)
 	}
 	return all[0].Offset
@@ -73,21 +74,21 @@ func TestGroupsSurviveRestart(t *testing.T) {
 	mustCommit(t, ctx, c, commit("g", j.MemberID, 1, 5))
 	mustCommit(t, ctx, c, commit("simple", "", -1, 6))
 	mustCommit(t, ctx, c, commit("gone", "", -1, 7))
-	if code := c.DeleteGroup(ctx, "gone"); code != group.None {
+	if code := c.DeleteGroup(ctx, "gone"); code != errcode.None {
 		t.Fatalf("delete: %v", code)
 	}
 	c.Close()
-	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != group.NotCoordinator {
+	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != errcode.NotCoordinator {
 		t.Errorf("a closed coordinator answers %v", code)
 	}
 
 	c = n.start(t)
 	n.lead(t, c)
-	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != group.None {
+	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != errcode.None {
 		t.Errorf("heartbeat after the restart: %v", code)
 	}
 	all, code := c.Offsets(ctx, "g")
-	if code != group.None || len(all) != 1 || all[0].Offset != 5 || all[0].LeaderEpoch != 3 || all[0].Metadata != "md" {
+	if code != errcode.None || len(all) != 1 || all[0].Offset != 5 || all[0].LeaderEpoch != 3 || all[0].Metadata != "md" {
 		t.Errorf("offsets after the restart: %+v, %v", all, code)
 	}
 	d, _ := c.Describe(ctx, "g")
@@ -95,7 +96,7 @@ func TestGroupsSurviveRestart(t *testing.T) {
 		t.Errorf("group after the restart: %+v", d)
 	}
 	list, code := c.List(ctx, nil, nil)
-	if code != group.None || len(list) != 2 {
+	if code != errcode.None || len(list) != 2 {
 		t.Errorf("list after the restart: %+v, %v", list, code)
 	}
 	if o := committed(t, ctx, c, "gone"); o != types.NoOffset {
@@ -117,23 +118,23 @@ func TestLoadInProgress(t *testing.T) {
 	p.seed(raw)
 	n.setRefuse(wire.ErrNotLeaderOrFollower)
 
-	if r := c.Join(ctx, joinEvent("g", "")); r.Code != group.NotCoordinator {
+	if r := c.Join(ctx, joinEvent("g", "")); r.Code != errcode.NotCoordinator {
 		t.Errorf("join before the election: %v", r.Code)
 	}
 	c.Elected(0, 1)
 	loading := func() {
 		t.Helper()
-		if r := c.Join(ctx, joinEvent("g", "")); r.Code != group.CoordinatorLoadInProgress {
+		if r := c.Join(ctx, joinEvent("g", "")); r.Code != errcode.CoordinatorLoadInProgress {
 			t.Errorf("join while loading: %v", r.Code)
 		}
-		if _, code := c.Offsets(ctx, "g"); code != group.CoordinatorLoadInProgress {
+		if _, code := c.Offsets(ctx, "g"); code != errcode.CoordinatorLoadInProgress {
 			t.Errorf("offsets while loading: %v", code)
 		}
-		if _, code := c.List(ctx, nil, nil); code != group.CoordinatorLoadInProgress {
+		if _, code := c.List(ctx, nil, nil); code != errcode.CoordinatorLoadInProgress {
 			t.Errorf("list while loading: %v", code)
 		}
 		// A member's heartbeat succeeds: it must not leave because of a restart.
-		if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: "m", Generation: 1}); code != group.None {
+		if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: "m", Generation: 1}); code != errcode.None {
 			t.Errorf("heartbeat while loading: %v", code)
 		}
 	}
@@ -216,7 +217,7 @@ func TestSlowAppend(t *testing.T) {
 	done := make(chan group.CommitResponse, 1)
 	go func() { done <- c.Commit(ctx, commit("g", j.MemberID, 1, 5)) }()
 	waitFor(t, entered)
-	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != group.None {
+	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != errcode.None {
 		t.Errorf("heartbeat: %v", code)
 	}
 	if o := committed(t, ctx, c, "g"); o != types.NoOffset {
@@ -239,7 +240,7 @@ func TestSlowAppend(t *testing.T) {
 	})
 	before := n.parts[0].appends
 	close(release)
-	if r := waitFor(t, done); r.Partitions[0] != group.None {
+	if r := waitFor(t, done); r.Partitions[0] != errcode.None {
 		t.Errorf("commit: %+v", r)
 	}
 	wg.Wait()
@@ -255,7 +256,7 @@ func TestAppendRefused(t *testing.T) {
 	c := n.start(t)
 	n.lead(t, c)
 	mustCommit(t, ctx, c, commit("g", "", -1, 1))
-	f := func(refusal error, want group.ErrorCode) {
+	f := func(refusal error, want errcode.Code) {
 		t.Helper()
 		n.parts[0].setOnAppend(func(context.Context, []byte) error { return refusal })
 		r := c.Commit(ctx, commit("g", "", -1, 9))
@@ -266,13 +267,13 @@ func TestAppendRefused(t *testing.T) {
 			t.Errorf("%v: offset %d", refusal, o)
 		}
 	}
-	f(wire.ErrNotLeaderOrFollower, group.NotCoordinator)
-	f(wire.ErrFencedLeaderEpoch, group.NotCoordinator)
-	f(wire.ErrKafkaStorageError, group.NotCoordinator)
-	f(wire.ErrNotEnoughReplicas, group.CoordinatorNotAvailable)
-	f(wire.ErrRequestTimedOut, group.CoordinatorNotAvailable)
-	f(wire.ErrMessageTooLarge, group.InvalidCommitOffsetSize)
-	f(fmt.Errorf("disk"), group.CoordinatorNotAvailable)
+	f(wire.ErrNotLeaderOrFollower, errcode.NotCoordinator)
+	f(wire.ErrFencedLeaderEpoch, errcode.NotCoordinator)
+	f(wire.ErrKafkaStorageError, errcode.NotCoordinator)
+	f(wire.ErrNotEnoughReplicas, errcode.CoordinatorNotAvailable)
+	f(wire.ErrRequestTimedOut, errcode.CoordinatorNotAvailable)
+	f(wire.ErrMessageTooLarge, errcode.InvalidCommitOffsetSize)
+	f(fmt.Errorf("disk"), errcode.CoordinatorNotAvailable)
 }
 
 // Resigning and closing answer what waits.
@@ -288,10 +289,10 @@ func TestResignAnswersParked(t *testing.T) {
 		return len(d.Members) == 2
 	})
 	c.Resigned(0)
-	if r := waitFor(t, parked); r.Code != group.NotCoordinator {
+	if r := waitFor(t, parked); r.Code != errcode.NotCoordinator {
 		t.Errorf("a parked join was answered with %+v", r)
 	}
-	if r := c.Join(ctx, joinEvent("g", "")); r.Code != group.NotCoordinator {
+	if r := c.Join(ctx, joinEvent("g", "")); r.Code != errcode.NotCoordinator {
 		t.Errorf("join after the resignation: %+v", r)
 	}
 	// Elected again, in a later epoch: the group is there as it was last written.
@@ -314,10 +315,10 @@ func TestLapsedAnswersNothing(t *testing.T) {
 	j := member(t, ctx, c, "g")
 	mustCommit(t, ctx, c, commit("g", j.MemberID, 1, 5))
 	n.setRefuse(wire.ErrNotLeaderOrFollower)
-	if _, code := c.Offsets(ctx, "g"); code != group.NotCoordinator {
+	if _, code := c.Offsets(ctx, "g"); code != errcode.NotCoordinator {
 		t.Errorf("offsets of a node that may not lead any more: %v", code)
 	}
-	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != group.NotCoordinator {
+	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != errcode.NotCoordinator {
 		t.Errorf("a heartbeat to a node that may not lead any more: %v", code)
 	}
 	n.setRefuse(nil)
@@ -341,7 +342,7 @@ func TestRequesterGoesAway(t *testing.T) {
 	})
 	cancel()
 	waitFor(t, parked)
-	if _, code := c.Offsets(ctx, "g"); code != group.None {
+	if _, code := c.Offsets(ctx, "g"); code != errcode.None {
 		t.Errorf("the loop answers %v", code)
 	}
 }
@@ -361,13 +362,13 @@ func TestLoopRecovers(t *testing.T) {
 		return len(d.Members) == 2
 	})
 	c.loops.Of(0).post(ctx, group.Appended{Token: 99}) // I-70
-	if r := waitFor(t, parked); r.Code != group.CoordinatorNotAvailable {
+	if r := waitFor(t, parked); r.Code != errcode.CoordinatorNotAvailable {
 		t.Errorf("the parked join was answered with %+v", r)
 	}
 	if o := committed(t, ctx, c, "g"); o != 5 {
 		t.Errorf("offset %d after the new load", o)
 	}
-	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != group.None {
+	if code := c.Heartbeat(ctx, group.Heartbeat{Group: "g", MemberID: j.MemberID, Generation: 1}); code != errcode.None {
 		t.Errorf("heartbeat after the new load: %v", code)
 	}
 }
@@ -443,7 +444,7 @@ func TestManyGroups(t *testing.T) {
 			for o := range types.Offset(20) {
 				mustCommit(t, ctx, c, commit(g, j.MemberID, 1, o))
 			}
-			if r := c.Leave(ctx, group.Leave{Group: g, Members: []group.LeavingMember{{MemberID: j.MemberID}}}); r.Code != group.None || r.Members[0] != group.None {
+			if r := c.Leave(ctx, group.Leave{Group: g, Members: []group.LeavingMember{{MemberID: j.MemberID}}}); r.Code != errcode.None || r.Members[0] != errcode.None {
 				t.Errorf("leave: %+v", r)
 			}
 		})
@@ -474,13 +475,13 @@ func TestDrain(t *testing.T) {
 		return len(d.Members) == 2
 	})
 	c.Drain()
-	if r := waitFor(t, parked); r.Code != group.NotCoordinator {
+	if r := waitFor(t, parked); r.Code != errcode.NotCoordinator {
 		t.Errorf("the parked join was answered with %+v", r)
 	}
-	if r := c.Join(ctx, joinEvent("g", "")); r.Code != group.NotCoordinator {
+	if r := c.Join(ctx, joinEvent("g", "")); r.Code != errcode.NotCoordinator {
 		t.Errorf("a late join was answered with %+v", r)
 	}
-	if r := c.Sync(ctx, group.Sync{Group: "g", MemberID: j.MemberID, Generation: 1}); r.Code != group.NotCoordinator {
+	if r := c.Sync(ctx, group.Sync{Group: "g", MemberID: j.MemberID, Generation: 1}); r.Code != errcode.NotCoordinator {
 		t.Errorf("a late sync was answered with %+v", r)
 	}
 	mustCommit(t, ctx, c, commit("g", j.MemberID, 1, 5))

@@ -8,6 +8,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/clock"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 )
@@ -38,7 +39,7 @@ func newLoop(c *Coordinator, partition int32, epoch types.LeaderEpoch) *loop {
 
 // Run implements statelog.Loop.
 func (l *loop) Run() {
-	defer l.inbox.Shut(group.CodeResponse{Code: group.NotCoordinator})
+	defer l.inbox.Shut(group.CodeResponse{Code: errcode.NotCoordinator})
 	l.Serve(l.live, func(err error) { l.Logger.Error("group coordinator loads its groups anew", "err", err) })
 }
 
@@ -77,7 +78,7 @@ func (l *loop) end(err error) {
 	if l.inbox.Waiting() > 0 {
 		probeResigned.Reached()
 	}
-	code := group.ErrorCode(l.EndCode(err))
+	code := l.EndCode(err)
 	_ = statelog.Guarded(func() error { // a table that broke an invariant may not be able to
 		l.effects.Reset()
 		l.table.Step(l.clock.Now(), group.Resign{Code: code}, &l.effects)

@@ -3,9 +3,9 @@ package coordinator
 import (
 	"context"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
-	"tidemark/internal/wire"
 )
 
 // OffsetAndMeta is one committed offset of a mirrored group, as the source has it.
@@ -51,11 +51,11 @@ func (c *Coordinator) SyncOffsetsWithin(ctx context.Context, groupID string, off
 		return group.MirrorOffsets{Request: id, Group: groupID, Offsets: c.withLogEnds(offsets, ends)}
 	})
 	switch code = oneOf(code, r.Code); code {
-	case group.None:
-	case group.NonEmptyGroup:
+	case errcode.None:
+	case errcode.NonEmptyGroup:
 		return SyncResult{HasMembers: true}, nil
 	default:
-		return SyncResult{}, wire.ErrCode(code)
+		return SyncResult{}, code
 	}
 	var out SyncResult
 	for i, o := range offsets {
@@ -128,8 +128,8 @@ func clamp(ctx context.Context, loops []*loop, cuts []Cut) ([]Lowered, error) {
 			return group.Clamp{Request: id, Cuts: cuts}
 		})
 		lowered = append(lowered, r.Lowered...)
-		if code = oneOf(code, r.Code); code != group.None {
-			return lowered, wire.ErrCode(code)
+		if code = oneOf(code, r.Code); code != errcode.None {
+			return lowered, code
 		}
 	}
 	return lowered, nil
@@ -142,13 +142,13 @@ func (c *Coordinator) Past(ctx context.Context, cuts []Cut) ([]Lowered, error) {
 		at[cut.TopicPartition] = cut.Offset
 	}
 	listed, code := c.List(ctx, nil, nil)
-	if code != group.None {
-		return nil, wire.ErrCode(code)
+	if code != errcode.None {
+		return nil, code
 	}
 	var past []Lowered
 	for _, l := range listed {
 		entries, code := c.Offsets(ctx, l.Group)
-		if code != group.None {
+		if code != errcode.None {
 			continue // gone, or moved to another node meanwhile
 		}
 		for _, e := range entries {
@@ -163,8 +163,8 @@ func (c *Coordinator) Past(ctx context.Context, cuts []Cut) ([]Lowered, error) {
 // ListCommitted gives all committed offsets of a group, ordered by topic and partition.
 func (c *Coordinator) ListCommitted(ctx context.Context, groupID string) ([]OffsetAndMeta, error) {
 	entries, code := c.Offsets(ctx, groupID)
-	if code != group.None {
-		return nil, wire.ErrCode(code)
+	if code != errcode.None {
+		return nil, code
 	}
 	all := make([]OffsetAndMeta, 0, len(entries))
 	for _, e := range entries {

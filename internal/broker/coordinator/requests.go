@@ -5,40 +5,40 @@ import (
 	"encoding/hex"
 
 	"tidemark/internal/broker/coordinator/statelog"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 )
 
 // submit has the loop take an event and waits for the answer. With patient it
 // waits for a loop that is loading; else that is an answer by itself.
-func submit[R group.Response](ctx context.Context, l *loop, patient bool, event func(id group.RequestID) group.Event) (R, group.ErrorCode) {
+func submit[R group.Response](ctx context.Context, l *loop, patient bool, event func(id group.RequestID) group.Event) (R, errcode.Code) {
 	var none R
 	r, code := l.ask(ctx, patient, func(id group.RequestID) { l.step(event(id)) })
-	if code != group.None {
+	if code != errcode.None {
 		return none, code
 	}
 	if typed, ok := r.(R); ok {
-		return typed, group.None
+		return typed, errcode.None
 	}
 	return none, r.(group.CodeResponse).Code
 }
 
 // ask has the loop do a task and waits for its answer; no loop is an answer too.
-func (l *loop) ask(ctx context.Context, patient bool, do statelog.Task[group.RequestID]) (group.Response, group.ErrorCode) {
+func (l *loop) ask(ctx context.Context, patient bool, do statelog.Task[group.RequestID]) (group.Response, errcode.Code) {
 	if l == nil {
-		return nil, group.NotCoordinator
+		return nil, errcode.NotCoordinator
 	}
-	r, code := l.inbox.Ask(ctx, patient, do)
-	return r, group.ErrorCode(code)
+	return l.inbox.Ask(ctx, patient, do)
 }
 
 // look runs f on the loop's table and waits for it.
-func (l *loop) look(ctx context.Context, f func(t *group.Table)) group.ErrorCode {
+func (l *loop) look(ctx context.Context, f func(t *group.Table)) errcode.Code {
 	r, code := l.ask(ctx, false, func(id group.RequestID) {
 		f(l.table)
-		l.inbox.Answer(id, group.CodeResponse{Code: group.None})
+		l.inbox.Answer(id, group.CodeResponse{Code: errcode.None})
 	})
-	if code != group.None {
+	if code != errcode.None {
 		return code
 	}
 	return r.(group.CodeResponse).Code
@@ -52,14 +52,14 @@ func (l *loop) post(ctx context.Context, ev group.Event) {
 // Join implements api.Groups.
 func (c *Coordinator) Join(ctx context.Context, ev group.Join) group.JoinResponse {
 	if ev.Group == "" {
-		return group.JoinResponse{Code: group.InvalidGroupID, MemberID: ev.MemberID, Generation: -1}
+		return group.JoinResponse{Code: errcode.InvalidGroupID, MemberID: ev.MemberID, Generation: -1}
 	}
 	ev.FreshMemberID = c.freshMemberID(ev)
 	r, code := submit[group.JoinResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
-	if code != group.None {
+	if code != errcode.None {
 		return group.JoinResponse{Code: code, MemberID: ev.MemberID, Generation: -1}
 	}
 	return r
@@ -81,35 +81,35 @@ func (c *Coordinator) freshMemberID(ev group.Join) string {
 // Sync implements api.Groups.
 func (c *Coordinator) Sync(ctx context.Context, ev group.Sync) group.SyncResponse {
 	if ev.Group == "" {
-		return group.SyncResponse{Code: group.InvalidGroupID}
+		return group.SyncResponse{Code: errcode.InvalidGroupID}
 	}
 	r, code := submit[group.SyncResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
-	if code != group.None {
+	if code != errcode.None {
 		return group.SyncResponse{Code: code}
 	}
 	return r
 }
 
 // Heartbeat implements api.Groups.
-func (c *Coordinator) Heartbeat(ctx context.Context, ev group.Heartbeat) group.ErrorCode {
+func (c *Coordinator) Heartbeat(ctx context.Context, ev group.Heartbeat) errcode.Code {
 	if ev.Group == "" {
-		return group.InvalidGroupID
+		return errcode.InvalidGroupID
 	}
 	r, code := submit[group.CodeResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
-	if code == group.CoordinatorLoadInProgress {
-		return group.None // Kafka parity: a member must not lose its place because its coordinator restarts
+	if code == errcode.CoordinatorLoadInProgress {
+		return errcode.None // Kafka parity: a member must not lose its place because its coordinator restarts
 	}
 	return oneOf(code, r.Code)
 }
 
-func oneOf(outer, inner group.ErrorCode) group.ErrorCode {
-	if outer != group.None {
+func oneOf(outer, inner errcode.Code) errcode.Code {
+	if outer != errcode.None {
 		return outer
 	}
 	return inner
@@ -118,7 +118,7 @@ func oneOf(outer, inner group.ErrorCode) group.ErrorCode {
 // Leave implements api.Groups.
 func (c *Coordinator) Leave(ctx context.Context, ev group.Leave) group.LeaveResponse {
 	if ev.Group == "" {
-		return group.LeaveResponse{Code: group.InvalidGroupID}
+		return group.LeaveResponse{Code: errcode.InvalidGroupID}
 	}
 	r, code := submit[group.LeaveResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
@@ -130,7 +130,7 @@ func (c *Coordinator) Leave(ctx context.Context, ev group.Leave) group.LeaveResp
 // Commit implements api.Groups.
 func (c *Coordinator) Commit(ctx context.Context, ev group.Commit) group.CommitResponse {
 	if ev.Group == "" {
-		return group.CommitResponse{Code: group.InvalidGroupID}
+		return group.CommitResponse{Code: errcode.InvalidGroupID}
 	}
 	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
@@ -142,7 +142,7 @@ func (c *Coordinator) Commit(ctx context.Context, ev group.Commit) group.CommitR
 // DeleteOffsets implements api.Groups.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, ev group.DeleteOffsets) group.CommitResponse {
 	if ev.Group == "" {
-		return group.CommitResponse{Code: group.InvalidGroupID}
+		return group.CommitResponse{Code: errcode.InvalidGroupID}
 	}
 	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
 		ev.Request = id
@@ -152,9 +152,9 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, ev group.DeleteOffsets)
 }
 
 // DeleteGroup implements api.Groups.
-func (c *Coordinator) DeleteGroup(ctx context.Context, groupID string) group.ErrorCode {
+func (c *Coordinator) DeleteGroup(ctx context.Context, groupID string) errcode.Code {
 	if groupID == "" {
-		return group.InvalidGroupID
+		return errcode.InvalidGroupID
 	}
 	r, code := submit[group.CodeResponse](ctx, c.home(groupID), false, func(id group.RequestID) group.Event {
 		return group.DeleteGroup{Request: id, Group: groupID}
@@ -163,7 +163,7 @@ func (c *Coordinator) DeleteGroup(ctx context.Context, groupID string) group.Err
 }
 
 // Offset implements api.Groups.
-func (c *Coordinator) Offset(ctx context.Context, groupID string, tps []types.TopicPartition) ([]group.OffsetEntry, group.ErrorCode) {
+func (c *Coordinator) Offset(ctx context.Context, groupID string, tps []types.TopicPartition) ([]group.OffsetEntry, errcode.Code) {
 	entries := make([]group.OffsetEntry, len(tps))
 	code := c.home(groupID).look(ctx, func(t *group.Table) {
 		for i, tp := range tps {
@@ -176,44 +176,44 @@ func (c *Coordinator) Offset(ctx context.Context, groupID string, tps []types.To
 			entries[i].Unstable = t.IsUnstable(groupID, tp)
 		}
 	})
-	if code != group.None {
+	if code != errcode.None {
 		return nil, code // entries may still be written to by a loop that comes late
 	}
-	return entries, group.None
+	return entries, errcode.None
 }
 
 // Offsets implements api.Groups.
-func (c *Coordinator) Offsets(ctx context.Context, groupID string) ([]group.OffsetEntry, group.ErrorCode) {
+func (c *Coordinator) Offsets(ctx context.Context, groupID string) ([]group.OffsetEntry, errcode.Code) {
 	return lookUp(ctx, c.home(groupID), func(t *group.Table) []group.OffsetEntry { return t.Offsets(groupID) })
 }
 
 // Describe implements api.Groups.
-func (c *Coordinator) Describe(ctx context.Context, groupID string) (group.Description, group.ErrorCode) {
+func (c *Coordinator) Describe(ctx context.Context, groupID string) (group.Description, errcode.Code) {
 	return lookUp(ctx, c.home(groupID), func(t *group.Table) group.Description { return t.Describe(groupID) })
 }
 
 // List implements api.Groups.
-func (c *Coordinator) List(ctx context.Context, states, groupTypes []string) ([]group.Listing, group.ErrorCode) {
+func (c *Coordinator) List(ctx context.Context, states, groupTypes []string) ([]group.Listing, errcode.Code) {
 	var all []group.Listing
 	for _, l := range c.loops.All() {
 		some, code := lookUp(ctx, l, func(t *group.Table) []group.Listing { return t.List(states, groupTypes) })
-		if code == group.NotCoordinator {
+		if code == errcode.NotCoordinator {
 			continue // resigned meanwhile: another node lists these
 		}
-		if code != group.None {
+		if code != errcode.None {
 			return nil, code
 		}
 		all = append(all, some...)
 	}
-	return all, group.None
+	return all, errcode.None
 }
 
 // lookUp runs f on the loop's table and gives its result.
-func lookUp[V any](ctx context.Context, l *loop, f func(t *group.Table) V) (V, group.ErrorCode) {
+func lookUp[V any](ctx context.Context, l *loop, f func(t *group.Table) V) (V, errcode.Code) {
 	var none V
 	found := make(chan V, 1)
-	if code := l.look(ctx, func(t *group.Table) { found <- f(t) }); code != group.None {
+	if code := l.look(ctx, func(t *group.Table) { found <- f(t) }); code != errcode.None {
 		return none, code
 	}
-	return <-found, group.None
+	return <-found, errcode.None
 }

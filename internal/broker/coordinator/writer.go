@@ -6,6 +6,7 @@ import (
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -26,7 +27,7 @@ type encoded struct {
 // completion is the outcome of one append.
 type completion struct {
 	token group.Token
-	code  group.ErrorCode
+	code  errcode.Code
 }
 
 // encode gives an append's records, all with time now.
@@ -56,7 +57,7 @@ func writeAll(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, o
 			n++
 		}
 		code := codeOfAppend(writeOne(ctx, log, epoch, o, appends[:n]))
-		if code != group.None {
+		if code != errcode.None {
 			probeWriteFailed.Reached()
 		}
 		for _, a := range appends[:n] {
@@ -91,16 +92,16 @@ func writeOne(ctx context.Context, log api.Partition, epoch types.LeaderEpoch, o
 
 // codeOfAppend turns the log's refusal into what group members are told, as
 // Kafka's coordinator does.
-func codeOfAppend(err error) group.ErrorCode {
+func codeOfAppend(err error) errcode.Code {
 	switch api.CodeOf(err) {
 	case wire.None:
-		return group.None
+		return errcode.None
 	case wire.ErrNotLeaderOrFollower, wire.ErrKafkaStorageError, wire.ErrFencedLeaderEpoch, wire.ErrUnknownLeaderEpoch:
-		return group.NotCoordinator
+		return errcode.NotCoordinator
 	case wire.ErrInvalidProducerEpoch, wire.ErrTransactionCoordinatorFenced, wire.ErrInvalidTxnState:
-		return group.ErrorCode(api.CodeOf(err)) // a later transaction's, or a later coordinator's, is there already; or its own has ended
+		return api.CodeOf(err) // a later transaction's, or a later coordinator's, is there already; or its own has ended
 	case wire.ErrMessageTooLarge, wire.ErrRecordListTooLarge, wire.ErrInvalidFetchSize:
-		return group.InvalidCommitOffsetSize
+		return errcode.InvalidCommitOffsetSize
 	}
-	return group.CoordinatorNotAvailable
+	return errcode.CoordinatorNotAvailable
 }

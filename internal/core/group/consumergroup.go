@@ -3,6 +3,7 @@ package group
 import (
 	"iter"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
 )
@@ -69,28 +70,28 @@ func (g *group) isEmpty() bool {
 }
 
 func (t *Table) consumerHeartbeat(now types.Millis, ev ConsumerHeartbeat, out *Effects) {
-	fail := func(code ErrorCode, message string) {
+	fail := func(code errcode.Code, message string) {
 		out.reply(ev.Request, ConsumerHeartbeatResponse{Code: code, Message: message})
 	}
 	if refused := ev.Validate(&t.cfg.Consumer, ev.Group); refused != nil {
-		fail(ErrorCode(refused.Code), refused.Message)
+		fail(refused.Code, refused.Message)
 		return
 	}
 	g := t.group(ev.Group)
 	isConsumer := g != nil && g.consumer != nil
 	switch {
 	case g != nil && g.deleting:
-		fail(CoordinatorNotAvailable, "The group is being deleted.")
+		fail(errcode.CoordinatorNotAvailable, "The group is being deleted.")
 	case !isConsumer && ev.Epoch < consumer.JoinEpoch:
-		fail(GroupIDNotFound, "Group "+ev.Group+" not found.")
+		fail(errcode.GroupIDNotFound, "Group "+ev.Group+" not found.")
 	case !isConsumer && ev.Epoch != consumer.JoinEpoch:
 		// Kafka answers GROUP_ID_NOT_FOUND, and Java's consumer dies of that. A member that a failover
 		// brings here from a mirrored cluster must join anew instead.
-		fail(UnknownMemberID, "Consumer group "+ev.Group+" not found: the member must rejoin.")
+		fail(errcode.UnknownMemberID, "Consumer group "+ev.Group+" not found: the member must rejoin.")
 	case !isConsumer && g != nil && (!g.isEmpty() || len(g.pendingJoin) > 0):
-		fail(GroupIDNotFound, "Cannot upgrade classic group "+ev.Group+" to consumer group because online upgrade is disabled.")
+		fail(errcode.GroupIDNotFound, "Cannot upgrade classic group "+ev.Group+" to consumer group because online upgrade is disabled.")
 	case isConsumer && len(g.consumer.waiting) >= mostWaiting:
-		fail(CoordinatorNotAvailable, "Too many heartbeats of the group wait.")
+		fail(errcode.CoordinatorNotAvailable, "Too many heartbeats of the group wait.")
 	default:
 		g = t.openConsumer(ev.Group)
 		g.consumer.waiting = append(g.consumer.waiting, ev)
@@ -117,7 +118,7 @@ func (t *Table) becomeClassic(g *group, memberID string, out *Effects) bool {
 	}
 	if records := g.consumerTombstones(); len(records) > 0 && memberID == "" {
 		// Should this write fail, a group without members is all that comes back with a load.
-		t.append(records, out, func(types.Millis, ErrorCode, *Effects) {})
+		t.append(records, out, func(types.Millis, errcode.Code, *Effects) {})
 	}
 	if memberID == "" {
 		g.consumer = nil
@@ -154,7 +155,7 @@ func (t *Table) pump(g *group, now types.Millis, out *Effects) {
 	}
 	waiting := c.waiting
 	c.waiting = nil
-	if t.resigned != None {
+	if t.resigned != errcode.None {
 		for _, ev := range waiting {
 			out.reply(ev.Request, ConsumerHeartbeatResponse{Code: t.resigned})
 		}
@@ -176,7 +177,7 @@ func (t *Table) pump(g *group, now types.Millis, out *Effects) {
 		records = append([]Record{GroupRecord{Group: g.id}}, records...)
 	}
 	c.writing, g.persisted = true, true
-	t.append(records, out, func(now types.Millis, code ErrorCode, out *Effects) {
+	t.append(records, out, func(now types.Millis, code errcode.Code, out *Effects) {
 		t.consumerWritten(g, answers, now, code, out)
 	})
 }
@@ -208,7 +209,7 @@ func (t *Table) stepConsumer(g *group, env consumer.Env, waiting []ConsumerHeart
 		}
 	}
 	for i := range answers {
-		if answers[i].response.Code != None {
+		if answers[i].response.Code != errcode.None {
 			continue
 		}
 		answer, refused := g.consumer.Answer(env, filed[i])
@@ -220,7 +221,7 @@ func (t *Table) stepConsumer(g *group, env consumer.Env, waiting []ConsumerHeart
 }
 
 func refusedHeartbeat(r *consumer.Refusal) ConsumerHeartbeatResponse {
-	return ConsumerHeartbeatResponse{Code: ErrorCode(r.Code), Message: r.Message}
+	return ConsumerHeartbeatResponse{Code: r.Code, Message: r.Message}
 }
 
 func (t *Table) noteConsumer(g *group, memberID, what string, out *Effects) {
@@ -229,10 +230,10 @@ func (t *Table) noteConsumer(g *group, memberID, what string, out *Effects) {
 }
 
 // consumerWritten takes over what was written, or takes it back.
-func (t *Table) consumerWritten(g *group, answers []heartbeatAnswer, now types.Millis, code ErrorCode, out *Effects) {
+func (t *Table) consumerWritten(g *group, answers []heartbeatAnswer, now types.Millis, code errcode.Code, out *Effects) {
 	c := g.consumer
 	c.writing = false
-	if code == None {
+	if code == errcode.None {
 		c.Keep()
 		c.wasClassic = false
 	} else {
@@ -249,15 +250,15 @@ func (t *Table) consumerWritten(g *group, answers []heartbeatAnswer, now types.M
 }
 
 // validateMemberCommit decides whether a member of a group of the new protocol may commit.
-func (t *Table) validateMemberCommit(g *group, ev Commit) ErrorCode {
-	if code := g.checkMemberCommit(t.topics, ev); code == UnknownMemberID || ev.UnknownGroupIsNotFound {
+func (t *Table) validateMemberCommit(g *group, ev Commit) errcode.Code {
+	if code := g.checkMemberCommit(t.topics, ev); code == errcode.UnknownMemberID || ev.UnknownGroupIsNotFound {
 		return code
 	}
-	return UnsupportedVersion // older versions know of no member epochs
+	return errcode.UnsupportedVersion // older versions know of no member epochs
 }
 
 // checkMemberCommit judges by what the group is about to be: who is being taken out commits nothing any more.
-func (g *group) checkMemberCommit(topics consumer.Topics, ev Commit) ErrorCode {
+func (g *group) checkMemberCommit(topics consumer.Topics, ev Commit) errcode.Code {
 	partitions := make([]consumer.Partition, 0, len(ev.Offsets))
 	for _, o := range ev.Offsets {
 		id := o.TopicID
@@ -267,27 +268,27 @@ func (g *group) checkMemberCommit(topics consumer.Topics, ev Commit) ErrorCode {
 		partitions = append(partitions, consumer.Partition{Topic: id, Number: o.Partition})
 	}
 	if refused := g.consumer.CheckCommit(ev.MemberID, ev.Generation, partitions); refused != nil {
-		return ErrorCode(refused.Code)
+		return refused.Code
 	}
-	return None
+	return errcode.None
 }
 
 // CheckFetch decides whether a member that tells its epoch may be told committed offsets
 // (KIP-848). Of a classic group, or none, such a member is told what there is.
-func (t *Table) CheckFetch(groupID, memberID string, epoch int32) ErrorCode {
+func (t *Table) CheckFetch(groupID, memberID string, epoch int32) errcode.Code {
 	g := t.group(groupID)
 	if g == nil || g.consumer == nil {
-		return None
+		return errcode.None
 	}
 	if refused := g.consumer.CheckFetch(memberID, epoch); refused != nil {
-		return ErrorCode(refused.Code)
+		return refused.Code
 	}
-	return None
+	return errcode.None
 }
 
 // ConsumerDescription is one group of ConsumerGroupDescribe.
 type ConsumerDescription struct {
-	Code ErrorCode // None, or GroupIDNotFound with Message
+	Code errcode.Code // None, or GroupIDNotFound with Message
 	// Message is for people.
 	Message string
 	consumer.Description
@@ -300,9 +301,9 @@ func (t *Table) DescribeConsumer(id string) ConsumerDescription {
 	g := t.group(id)
 	switch {
 	case g == nil || g.deleting:
-		return ConsumerDescription{Code: GroupIDNotFound, Message: "Group " + id + " not found."}
+		return ConsumerDescription{Code: errcode.GroupIDNotFound, Message: "Group " + id + " not found."}
 	case g.consumer == nil:
-		return ConsumerDescription{Code: GroupIDNotFound, Message: "Group " + id + " is not a consumer group."}
+		return ConsumerDescription{Code: errcode.GroupIDNotFound, Message: "Group " + id + " is not a consumer group."}
 	}
 	d := ConsumerDescription{Topics: map[types.TopicID]string{}}
 	g.consumer.AsKept(func() { d.Description = g.consumer.Describe() })

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
 )
@@ -31,7 +32,7 @@ type rig struct {
 	now     types.Millis
 	request RequestID
 	hold    bool
-	fail    ErrorCode
+	fail    errcode.Code
 	held    []Append
 	log     []Record
 	answers map[RequestID]Response
@@ -81,7 +82,7 @@ func (r *rig) write() {
 	for len(r.held) > 0 {
 		a := r.held[0]
 		r.held = r.held[1:]
-		if r.fail == None {
+		if r.fail == errcode.None {
 			r.log = append(r.log, a.Records...)
 		}
 		r.step(Appended{Token: a.Token, Code: r.fail})
@@ -145,18 +146,18 @@ func (r *rig) beat(member string, epoch int32, change ...func(h *consumer.Heartb
 	return answer
 }
 
-func (r *rig) commit(member string, epoch int32, v9 bool) ErrorCode {
+func (r *rig) commit(member string, epoch int32, v9 bool) errcode.Code {
 	r.t.Helper()
 	answer := r.ask(func(id RequestID) Event {
 		return Commit{Request: id, Group: "g", MemberID: member, Generation: epoch, UnknownGroupIsNotFound: v9, Offsets: []CommitOffset{{Topic: "t", Offset: 5, Retention: -1}}}
 	}).(CommitResponse)
-	if answer.Code == None && len(answer.Partitions) == 1 {
+	if answer.Code == errcode.None && len(answer.Partitions) == 1 {
 		return answer.Partitions[0]
 	}
 	return answer.Code
 }
 
-func (r *rig) join(member string) ErrorCode {
+func (r *rig) join(member string) errcode.Code {
 	r.t.Helper()
 	answer, _ := r.ask(func(id RequestID) Event {
 		return Join{Request: id, Group: "g", MemberID: member, FreshMemberID: "classic", SessionTimeout: 5000, RebalanceTimeout: 5000, ProtocolType: "consumer", Protocols: []Protocol{{Name: "range"}}}
@@ -164,18 +165,18 @@ func (r *rig) join(member string) ErrorCode {
 	return answer.Code
 }
 
-func (r *rig) want(what string, got, want ErrorCode) {
+func (r *rig) want(what string, got, want errcode.Code) {
 	r.t.Helper()
 	if got != want {
 		r.t.Errorf("%s: %v, want %v", what, got, want)
 	}
 }
 
-func (r *rig) deleteGroup() ErrorCode {
+func (r *rig) deleteGroup() errcode.Code {
 	return r.ask(func(id RequestID) Event { return DeleteGroup{Request: id, Group: "g"} }).(CodeResponse).Code
 }
 
-func (r *rig) mirrored() ErrorCode {
+func (r *rig) mirrored() errcode.Code {
 	return r.ask(func(id RequestID) Event {
 		return MirrorOffsets{Request: id, Group: "g", Offsets: []MirrorOffset{{Topic: "t", Offset: 3, LogEnd: 9}}}
 	}).(MirrorOffsetsResponse).Code
@@ -184,24 +185,24 @@ func (r *rig) mirrored() ErrorCode {
 // Requests for a group of the new protocol, and their codes.
 func TestConsumerGroupCodes(t *testing.T) {
 	r := newRig(t)
-	r.want("a member of no group", r.beat("m", 4).Code, UnknownMemberID)
-	r.want("who leaves no group", r.beat("m", -1).Code, GroupIDNotFound)
-	r.want("joins", r.beat("m", 0).Code, None)
-	r.want("commits", r.commit("m", 2, true), None)
-	r.want("commits without epochs", r.commit("m", 2, false), UnsupportedVersion)
-	r.want("commits in another epoch", r.commit("m", 3, true), StaleMemberEpoch)
-	r.want("a stranger commits", r.commit("x", 2, true), UnknownMemberID)
-	r.want("a simple commit", r.commit("", -1, true), UnknownMemberID)
-	r.want("fetches", r.table.CheckFetch("g", "m", 2), None)
-	r.want("fetches in another epoch", r.table.CheckFetch("g", "m", 0), StaleMemberEpoch)
-	r.want("fetches of no group", r.table.CheckFetch("h", "m", 0), None)
-	r.want("a classic member", r.join(""), InconsistentGroupProtocol)
-	r.want("deletion", r.deleteGroup(), NonEmptyGroup)
-	r.want("mirrored offsets", r.mirrored(), NonEmptyGroup)
+	r.want("a member of no group", r.beat("m", 4).Code, errcode.UnknownMemberID)
+	r.want("who leaves no group", r.beat("m", -1).Code, errcode.GroupIDNotFound)
+	r.want("joins", r.beat("m", 0).Code, errcode.None)
+	r.want("commits", r.commit("m", 2, true), errcode.None)
+	r.want("commits without epochs", r.commit("m", 2, false), errcode.UnsupportedVersion)
+	r.want("commits in another epoch", r.commit("m", 3, true), errcode.StaleMemberEpoch)
+	r.want("a stranger commits", r.commit("x", 2, true), errcode.UnknownMemberID)
+	r.want("a simple commit", r.commit("", -1, true), errcode.UnknownMemberID)
+	r.want("fetches", r.table.CheckFetch("g", "m", 2), errcode.None)
+	r.want("fetches in another epoch", r.table.CheckFetch("g", "m", 0), errcode.StaleMemberEpoch)
+	r.want("fetches of no group", r.table.CheckFetch("h", "m", 0), errcode.None)
+	r.want("a classic member", r.join(""), errcode.InconsistentGroupProtocol)
+	r.want("deletion", r.deleteGroup(), errcode.NonEmptyGroup)
+	r.want("mirrored offsets", r.mirrored(), errcode.NonEmptyGroup)
 	deleted := r.ask(func(id RequestID) Event {
 		return DeleteOffsets{Request: id, Group: "g", Partitions: []types.TopicPartition{{Topic: "t"}, {Topic: "u"}}}
 	}).(CommitResponse)
-	if !slices.Equal(deleted.Partitions, []ErrorCode{GroupSubscribedToTopic, None}) {
+	if !slices.Equal(deleted.Partitions, []errcode.Code{errcode.GroupSubscribedToTopic, errcode.None}) {
 		t.Errorf("deleted offsets: %+v", deleted)
 	}
 	if d := r.table.Describe("g"); d.State != Dead || !d.OtherType {
@@ -213,14 +214,14 @@ func TestConsumerGroupCodes(t *testing.T) {
 	if l := r.table.List(nil, []string{"classic"}); len(l) != 0 {
 		t.Errorf("listed as classic: %+v", l)
 	}
-	r.want("leaves", r.beat("m", -1).Code, None)
+	r.want("leaves", r.beat("m", -1).Code, errcode.None)
 	if l := r.table.List([]string{"empty"}, nil); len(l) != 1 {
 		t.Errorf("listed as empty: %+v", l)
 	}
-	r.want("a simple commit into an empty group", r.commit("", -1, true), None)
-	r.want("mirrored offsets of an empty group", r.mirrored(), None)
-	r.want("deletion", r.deleteGroup(), None)
-	r.want("deletion", r.deleteGroup(), GroupIDNotFound)
+	r.want("a simple commit into an empty group", r.commit("", -1, true), errcode.None)
+	r.want("mirrored offsets of an empty group", r.mirrored(), errcode.None)
+	r.want("deletion", r.deleteGroup(), errcode.None)
+	r.want("deletion", r.deleteGroup(), errcode.GroupIDNotFound)
 	r.reload()
 	if n := r.table.Groups(); n != 0 {
 		t.Errorf("%d groups are left in the log", n)
@@ -230,26 +231,26 @@ func TestConsumerGroupCodes(t *testing.T) {
 // An empty group changes its protocol, with its offsets; one with members doesn't.
 func TestGroupsChangeTheirProtocol(t *testing.T) {
 	r := newRig(t)
-	r.want("a simple commit", r.commit("", -1, true), None)
-	r.want("joins a group of offsets", r.beat("m", 0).Code, None)
-	r.want("leaves", r.beat("m", -1).Code, None)
-	r.want("a classic member", r.join(""), None)
-	r.want("a member of the new protocol", r.beat("m", 0).Code, GroupIDNotFound)
+	r.want("a simple commit", r.commit("", -1, true), errcode.None)
+	r.want("joins a group of offsets", r.beat("m", 0).Code, errcode.None)
+	r.want("leaves", r.beat("m", -1).Code, errcode.None)
+	r.want("a classic member", r.join(""), errcode.None)
+	r.want("a member of the new protocol", r.beat("m", 0).Code, errcode.GroupIDNotFound)
 	if l := r.table.List(nil, []string{"classic"}); len(l) != 1 {
 		t.Errorf("listed: %+v", l)
 	}
 	sync := r.ask(func(id RequestID) Event {
 		return Sync{Request: id, Group: "g", MemberID: "classic", Generation: 1, Assignments: []Assignment{{MemberID: "classic"}}}
 	}).(SyncResponse)
-	r.want("sync", sync.Code, None)
+	r.want("sync", sync.Code, errcode.None)
 	r.reload()
 	if d := r.table.Describe("g"); d.State != Stable || len(d.Members) != 1 {
 		t.Errorf("loaded as %+v", d)
 	}
 	r.step(Leave{Group: "g", Members: []LeavingMember{{MemberID: "classic"}}})
-	r.want("a member of the new protocol", r.beat("m", 0).Code, None)
+	r.want("a member of the new protocol", r.beat("m", 0).Code, errcode.None)
 	r.reload()
-	if d := r.table.DescribeConsumer("g"); d.Code != None || len(d.Members) != 1 {
+	if d := r.table.DescribeConsumer("g"); d.Code != errcode.None || len(d.Members) != 1 {
 		t.Errorf("loaded as %+v", d)
 	}
 	if o := r.table.Offset("g", types.TopicPartition{Topic: "t"}); o == nil || o.Offset != 5 {
@@ -271,16 +272,16 @@ func TestConsumerGroupWrites(t *testing.T) {
 	if d := r.table.DescribeConsumer("g"); len(d.Members) != 0 || d.State != consumer.GroupEmpty {
 		t.Errorf("described before the log has it: %+v", d)
 	}
-	r.want("deletion during a write", r.deleteGroup(), NonEmptyGroup)
-	r.want("mirrored offsets during a write", r.mirrored(), NonEmptyGroup)
-	r.fail = CoordinatorNotAvailable
+	r.want("deletion during a write", r.deleteGroup(), errcode.NonEmptyGroup)
+	r.want("mirrored offsets during a write", r.mirrored(), errcode.NonEmptyGroup)
+	r.fail = errcode.CoordinatorNotAvailable
 	r.step(Appended{Token: r.held[0].Token, Code: r.fail})
 	r.held = r.held[1:]
-	r.want("the first join", r.answers[1].(ConsumerHeartbeatResponse).Code, CoordinatorNotAvailable)
+	r.want("the first join", r.answers[1].(ConsumerHeartbeatResponse).Code, errcode.CoordinatorNotAvailable)
 	if len(r.held) != 1 {
 		t.Fatalf("%d writes after the first has failed", len(r.held))
 	}
-	r.fail, r.hold = None, false
+	r.fail, r.hold = errcode.None, false
 	r.write()
 	if d := r.table.DescribeConsumer("g"); len(d.Members) != 2 {
 		t.Errorf("members: %+v", d.Members)
@@ -298,9 +299,9 @@ func TestConsumerGroupResigns(t *testing.T) {
 	r.hold = true
 	r.beat("m1", 0)
 	r.beat("m2", 0)
-	r.step(Resign{Code: NotCoordinator})
+	r.step(Resign{Code: errcode.NotCoordinator})
 	for id := RequestID(1); id <= 2; id++ {
-		if a, ok := r.answers[id].(ConsumerHeartbeatResponse); !ok || a.Code != NotCoordinator {
+		if a, ok := r.answers[id].(ConsumerHeartbeatResponse); !ok || a.Code != errcode.NotCoordinator {
 			t.Errorf("request %d: %+v", id, r.answers[id])
 		}
 	}
@@ -314,7 +315,7 @@ func TestConsumerGroupTimers(t *testing.T) {
 	if !ok || due > 11_000 {
 		t.Fatalf("due at %d, %v", due, ok)
 	}
-	r.now, r.fail = 11_000, CoordinatorNotAvailable
+	r.now, r.fail = 11_000, errcode.CoordinatorNotAvailable
 	r.step(Tick{})
 	if d := r.table.DescribeConsumer("g"); len(d.Members) != 1 {
 		t.Errorf("%+v", d)
@@ -323,7 +324,7 @@ func TestConsumerGroupTimers(t *testing.T) {
 	if !ok || due <= r.now || due > r.now+retryRemoval {
 		t.Errorf("due at %d, %v after a failed removal", due, ok)
 	}
-	r.now, r.fail = due, None
+	r.now, r.fail = due, errcode.None
 	r.step(Tick{})
 	if d := r.table.DescribeConsumer("g"); len(d.Members) != 0 || d.State != consumer.GroupEmpty {
 		t.Errorf("%+v", d)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -12,25 +13,25 @@ import (
 // partition in an empty group, and of topics that nobody subscribes to in a
 // consumer group with members (KIP-496).
 func (t *Table) deleteOffsets(_ types.Millis, ev DeleteOffsets, out *Effects) {
-	fail := func(code ErrorCode) { out.reply(ev.Request, CommitResponse{Code: code}) }
+	fail := func(code errcode.Code) { out.reply(ev.Request, CommitResponse{Code: code}) }
 	if ev.Group == "" {
-		fail(InvalidGroupID)
+		fail(errcode.InvalidGroupID)
 		return
 	}
 	g := t.group(ev.Group)
 	if g == nil || g.deleting {
-		fail(GroupIDNotFound)
+		fail(errcode.GroupIDNotFound)
 		return
 	}
 	if g.state != Empty && g.protocolType != consumerProtocolType {
-		fail(NonEmptyGroup)
+		fail(errcode.NonEmptyGroup)
 		return
 	}
-	codes := make([]ErrorCode, len(ev.Partitions))
+	codes := make([]errcode.Code, len(ev.Partitions))
 	var tps []types.TopicPartition
 	for i, tp := range ev.Partitions {
 		if g.subscribes(tp.Topic) {
-			codes[i] = GroupSubscribedToTopic
+			codes[i] = errcode.GroupSubscribedToTopic
 		} else if o := g.offsets[tp]; o != nil && o.latest() != nil {
 			tps = append(tps, tp)
 		}
@@ -39,8 +40,8 @@ func (t *Table) deleteOffsets(_ types.Millis, ev DeleteOffsets, out *Effects) {
 		out.reply(ev.Request, CommitResponse{Partitions: codes})
 		return
 	}
-	t.writeOffsets(g, removals(tps), out, func(_ types.Millis, code ErrorCode, out *Effects) {
-		if code != None {
+	t.writeOffsets(g, removals(tps), out, func(_ types.Millis, code errcode.Code, out *Effects) {
+		if code != errcode.None {
 			out.reply(ev.Request, CommitResponse{Code: offsetWriteFailed(code)})
 			return
 		}
@@ -65,35 +66,35 @@ func (g *group) subscribes(topic string) bool {
 }
 
 func (t *Table) deleteGroup(ev DeleteGroup, out *Effects) {
-	fail := func(code ErrorCode) { out.reply(ev.Request, CodeResponse{Code: code}) }
+	fail := func(code errcode.Code) { out.reply(ev.Request, CodeResponse{Code: code}) }
 	if ev.Group == "" {
-		fail(InvalidGroupID)
+		fail(errcode.InvalidGroupID)
 		return
 	}
 	g := t.group(ev.Group)
 	if g == nil || g.deleting {
-		fail(GroupIDNotFound)
+		fail(errcode.GroupIDNotFound)
 		return
 	}
 	if !g.isEmpty() || len(g.pending) > 0 {
-		fail(NonEmptyGroup)
+		fail(errcode.NonEmptyGroup)
 		return
 	}
-	t.removeGroup(g, out, func(code ErrorCode, out *Effects) {
+	t.removeGroup(g, out, func(code errcode.Code, out *Effects) {
 		out.reply(ev.Request, CodeResponse{Code: groupDeletion(code)})
 	})
 }
 
-func groupDeletion(code ErrorCode) ErrorCode {
-	if code == None {
-		return None
+func groupDeletion(code errcode.Code) errcode.Code {
+	if code == errcode.None {
+		return errcode.None
 	}
 	return groupWriteFailed(code)
 }
 
 // removeGroup writes tombstones for a group's offsets and the group itself, and
 // forgets it once they are durable. Meanwhile the group takes nothing new.
-func (t *Table) removeGroup(g *group, out *Effects, done func(ErrorCode, *Effects)) {
+func (t *Table) removeGroup(g *group, out *Effects, done func(errcode.Code, *Effects)) {
 	g.deleting = true
 	g.persisted = true // from here on the log may speak of it
 	clear(g.pendingJoin)
@@ -103,9 +104,9 @@ func (t *Table) removeGroup(g *group, out *Effects, done func(ErrorCode, *Effect
 	}
 	records = append(records, g.consumerTombstones()...)
 	records = append(records, GroupRecord{Group: g.id})
-	t.append(records, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+	t.append(records, out, func(_ types.Millis, code errcode.Code, out *Effects) {
 		g.deleting = false
-		if code == None {
+		if code == errcode.None {
 			t.drop(g)
 		}
 		done(code, out)
@@ -121,7 +122,7 @@ func (t *Table) forgetTopics(ev ForgetTopics, out *Effects) {
 			return !slices.ContainsFunc(ev.Topics, func(d DeletedTopic) bool { return d.had(tp, g.offsets[tp].latest()) })
 		})
 		if len(tps) > 0 && !g.deleting {
-			t.writeOffsets(g, removals(tps), out, func(types.Millis, ErrorCode, *Effects) {})
+			t.writeOffsets(g, removals(tps), out, func(types.Millis, errcode.Code, *Effects) {})
 		}
 	}
 }
@@ -161,9 +162,9 @@ func (t *Table) sweep(now types.Millis, out *Effects) {
 		}
 		switch {
 		case !kept && g.isEmpty() && len(g.pendingJoin) == 0 && !g.writing():
-			t.removeGroup(g, out, func(ErrorCode, *Effects) {})
+			t.removeGroup(g, out, func(errcode.Code, *Effects) {})
 		case len(tps) > 0:
-			t.writeOffsets(g, removals(tps), out, func(types.Millis, ErrorCode, *Effects) {})
+			t.writeOffsets(g, removals(tps), out, func(types.Millis, errcode.Code, *Effects) {})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
 )
@@ -124,7 +125,7 @@ type Response interface{ response() }
 
 // JoinResponse answers Join.
 type JoinResponse struct {
-	Code           ErrorCode
+	Code           errcode.Code
 	Generation     int32
 	ProtocolType   string
 	Protocol       string
@@ -142,32 +143,32 @@ type JoinMember struct {
 
 // SyncResponse answers Sync.
 type SyncResponse struct {
-	Code                   ErrorCode
+	Code                   errcode.Code
 	ProtocolType, Protocol string
 	Assignment             []byte
 }
 
 // CodeResponse answers requests whose only outcome is an error code.
-type CodeResponse struct{ Code ErrorCode }
+type CodeResponse struct{ Code errcode.Code }
 
 // LeaveResponse answers Leave: a code for the request, and one for each member in its order.
 type LeaveResponse struct {
-	Code    ErrorCode
-	Members []ErrorCode
+	Code    errcode.Code
+	Members []errcode.Code
 }
 
 // CommitResponse answers Commit and DeleteOffsets: a code for the request, and
 // one for each partition in its order (nil when the request failed as a whole).
 type CommitResponse struct {
-	Code       ErrorCode
-	Partitions []ErrorCode
+	Code       errcode.Code
+	Partitions []errcode.Code
 }
 
 // MirrorOffsetsResponse answers MirrorOffsets. With Code NonEmptyGroup the
 // group has local members and was left alone. Results has one entry for each
 // offset in its order.
 type MirrorOffsetsResponse struct {
-	Code    ErrorCode
+	Code    errcode.Code
 	Results []MirrorResult
 }
 
@@ -190,7 +191,7 @@ func (r MirrorResult) String() string {
 
 // ClampResponse answers Clamp: the offsets that were lowered.
 type ClampResponse struct {
-	Code    ErrorCode
+	Code    errcode.Code
 	Lowered []Lowered
 }
 
@@ -204,7 +205,7 @@ type Lowered struct {
 
 // ConsumerHeartbeatResponse answers ConsumerHeartbeat. Message is for people, empty without an error.
 type ConsumerHeartbeatResponse struct {
-	Code    ErrorCode
+	Code    errcode.Code
 	Message string
 	consumer.Answer
 }

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
 )
@@ -191,7 +192,7 @@ type SweepOffsets struct{}
 // Completions come in the order of the tokens.
 type Appended struct {
 	Token Token
-	Code  ErrorCode
+	Code  errcode.Code
 }
 
 // Tick lets deadlines pass. The driver sends it when Deadline says so.
@@ -199,11 +200,11 @@ type Tick struct{}
 
 // Unpark answers every join and sync that waits, or still comes, with Code: the
 // node shuts down. All else goes on, and the members stay.
-type Unpark struct{ Code ErrorCode }
+type Unpark struct{ Code errcode.Code }
 
 // Resign ends the table: this node no longer coordinates its groups. Every
 // waiting request is answered with Code. No event may follow.
-type Resign struct{ Code ErrorCode }
+type Resign struct{ Code errcode.Code }
 
 func (ConsumerHeartbeat) event() {}
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -202,7 +203,7 @@ func (g *group) add(m *member) {
 }
 
 // remove takes a member out and answers what it had parked with code.
-func (g *group) remove(m *member, code ErrorCode, out *Effects) {
+func (g *group) remove(m *member, code errcode.Code, out *Effects) {
 	m.answerJoin(JoinResponse{Code: code, MemberID: m.id, Generation: noGeneration}, out)
 	m.answerSync(SyncResponse{Code: code}, out)
 	delete(g.members, m.id)
@@ -219,21 +220,21 @@ func (g *group) remove(m *member, code ErrorCode, out *Effects) {
 }
 
 // validate finds the member that a request comes from (KIP-345 rules).
-func (g *group) validate(memberID, instanceID string) (*member, ErrorCode) {
+func (g *group) validate(memberID, instanceID string) (*member, errcode.Code) {
 	if instanceID != "" {
 		owner, ok := g.static[instanceID]
 		if !ok {
-			return nil, UnknownMemberID
+			return nil, errcode.UnknownMemberID
 		}
 		if owner != memberID {
-			return nil, FencedInstanceID
+			return nil, errcode.FencedInstanceID
 		}
 	}
 	m := g.members[memberID]
 	if m == nil {
-		return nil, UnknownMemberID
+		return nil, errcode.UnknownMemberID
 	}
-	return m, None
+	return m, errcode.None
 }
 
 // supports reports whether a member with these protocols can be in the group:

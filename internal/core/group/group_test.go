@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -23,7 +24,7 @@ func one(t *testing.T, table *Table, ev Event) Response {
 }
 
 func TestJoinRefused(t *testing.T) {
-	f := func(ev Join, want ErrorCode) {
+	f := func(ev Join, want errcode.Code) {
 		t.Helper()
 		ev.Request = 1
 		table := NewTable(testConfig())
@@ -36,19 +37,19 @@ func TestJoinRefused(t *testing.T) {
 		}
 	}
 	range1 := []Protocol{{Name: "range"}}
-	f(Join{SessionTimeout: 6000, ProtocolType: "consumer", Protocols: range1}, InvalidGroupID)
-	f(Join{Group: "g", SessionTimeout: 5999, ProtocolType: "consumer", Protocols: range1}, InvalidSessionTimeout)
-	f(Join{Group: "g", SessionTimeout: 60001, ProtocolType: "consumer", Protocols: range1}, InvalidSessionTimeout)
-	f(Join{Group: "g", MemberID: "m", SessionTimeout: 6000, ProtocolType: "consumer", Protocols: range1}, UnknownMemberID)
-	f(Join{Group: "g", SessionTimeout: 6000, Protocols: range1}, InconsistentGroupProtocol)
-	f(Join{Group: "g", SessionTimeout: 6000, ProtocolType: "consumer"}, InconsistentGroupProtocol)
+	f(Join{SessionTimeout: 6000, ProtocolType: "consumer", Protocols: range1}, errcode.InvalidGroupID)
+	f(Join{Group: "g", SessionTimeout: 5999, ProtocolType: "consumer", Protocols: range1}, errcode.InvalidSessionTimeout)
+	f(Join{Group: "g", SessionTimeout: 60001, ProtocolType: "consumer", Protocols: range1}, errcode.InvalidSessionTimeout)
+	f(Join{Group: "g", MemberID: "m", SessionTimeout: 6000, ProtocolType: "consumer", Protocols: range1}, errcode.UnknownMemberID)
+	f(Join{Group: "g", SessionTimeout: 6000, Protocols: range1}, errcode.InconsistentGroupProtocol)
+	f(Join{Group: "g", SessionTimeout: 6000, ProtocolType: "consumer"}, errcode.InconsistentGroupProtocol)
 }
 
 // An unknown group answers as an unknown member would be (Kafka parity: not GROUP_ID_NOT_FOUND).
 func TestUnknownGroup(t *testing.T) {
-	f := func(ev Event, want ErrorCode) {
+	f := func(ev Event, want errcode.Code) {
 		t.Helper()
-		var got ErrorCode
+		var got errcode.Code
 		switch r := one(t, NewTable(testConfig()), ev).(type) {
 		case SyncResponse:
 			got = r.Code
@@ -58,7 +59,7 @@ func TestUnknownGroup(t *testing.T) {
 			got = r.Code
 		case LeaveResponse:
 			got = r.Code
-			if got == None {
+			if got == errcode.None {
 				got = r.Members[0]
 			}
 		case MirrorOffsetsResponse:
@@ -68,20 +69,20 @@ func TestUnknownGroup(t *testing.T) {
 			t.Errorf("%#v answered %v, want %v", ev, got, want)
 		}
 	}
-	f(Sync{Request: 1, Group: "g", MemberID: "m"}, UnknownMemberID)
-	f(Sync{Request: 1}, InvalidGroupID)
-	f(Heartbeat{Request: 1, Group: "g", MemberID: "m"}, UnknownMemberID)
-	f(Heartbeat{Request: 1}, InvalidGroupID)
-	f(Leave{Request: 1, Group: "g", Members: []LeavingMember{{MemberID: "m"}}}, UnknownMemberID)
-	f(Leave{Request: 1}, InvalidGroupID)
-	f(Commit{Request: 1, Group: "g", MemberID: "m", Generation: 1}, IllegalGeneration)
-	f(Commit{Request: 1, Group: "g", MemberID: "m", Generation: 1, UnknownGroupIsNotFound: true}, GroupIDNotFound)
-	f(Commit{Request: 1}, InvalidGroupID)
-	f(DeleteOffsets{Request: 1, Group: "g"}, GroupIDNotFound)
-	f(DeleteOffsets{Request: 1}, InvalidGroupID)
-	f(DeleteGroup{Request: 1, Group: "g"}, GroupIDNotFound)
-	f(DeleteGroup{Request: 1}, InvalidGroupID)
-	f(MirrorOffsets{Request: 1}, InvalidGroupID)
+	f(Sync{Request: 1, Group: "g", MemberID: "m"}, errcode.UnknownMemberID)
+	f(Sync{Request: 1}, errcode.InvalidGroupID)
+	f(Heartbeat{Request: 1, Group: "g", MemberID: "m"}, errcode.UnknownMemberID)
+	f(Heartbeat{Request: 1}, errcode.InvalidGroupID)
+	f(Leave{Request: 1, Group: "g", Members: []LeavingMember{{MemberID: "m"}}}, errcode.UnknownMemberID)
+	f(Leave{Request: 1}, errcode.InvalidGroupID)
+	f(Commit{Request: 1, Group: "g", MemberID: "m", Generation: 1}, errcode.IllegalGeneration)
+	f(Commit{Request: 1, Group: "g", MemberID: "m", Generation: 1, UnknownGroupIsNotFound: true}, errcode.GroupIDNotFound)
+	f(Commit{Request: 1}, errcode.InvalidGroupID)
+	f(DeleteOffsets{Request: 1, Group: "g"}, errcode.GroupIDNotFound)
+	f(DeleteOffsets{Request: 1}, errcode.InvalidGroupID)
+	f(DeleteGroup{Request: 1, Group: "g"}, errcode.GroupIDNotFound)
+	f(DeleteGroup{Request: 1}, errcode.InvalidGroupID)
+	f(MirrorOffsets{Request: 1}, errcode.InvalidGroupID)
 }
 
 // The refusals of a group with a member m1 (static, instance i1) in generation 1.
@@ -100,9 +101,9 @@ func TestMemberRefused(t *testing.T) {
 		}
 		return table
 	}
-	f := func(ev Event, want ErrorCode) {
+	f := func(ev Event, want errcode.Code) {
 		t.Helper()
-		var got ErrorCode
+		var got errcode.Code
 		switch r := one(t, stable(), ev).(type) {
 		case JoinResponse:
 			got = r.Code
@@ -120,26 +121,26 @@ func TestMemberRefused(t *testing.T) {
 	join := Join{Request: 9, Group: "g", SessionTimeout: 6000, ProtocolType: "consumer", Protocols: []Protocol{{Name: "range"}}}
 	stranger := join
 	stranger.MemberID = "x"
-	f(stranger, UnknownMemberID)
+	f(stranger, errcode.UnknownMemberID)
 	stranger.InstanceID = "i1"
-	f(stranger, FencedInstanceID)
+	f(stranger, errcode.FencedInstanceID)
 	stranger.InstanceID = "i2"
-	f(stranger, UnknownMemberID)
+	f(stranger, errcode.UnknownMemberID)
 
-	f(Sync{Request: 9, Group: "g", MemberID: "x", Generation: 1}, UnknownMemberID)
-	f(Sync{Request: 9, Group: "g", MemberID: "m1", Generation: 2}, IllegalGeneration)
-	f(Sync{Request: 9, Group: "g", MemberID: "x", InstanceID: "i1", Generation: 1}, FencedInstanceID)
-	f(Heartbeat{Request: 9, Group: "g", MemberID: "m1", Generation: 0}, IllegalGeneration)
-	f(Heartbeat{Request: 9, Group: "g", MemberID: "x", InstanceID: "i1", Generation: 1}, FencedInstanceID)
+	f(Sync{Request: 9, Group: "g", MemberID: "x", Generation: 1}, errcode.UnknownMemberID)
+	f(Sync{Request: 9, Group: "g", MemberID: "m1", Generation: 2}, errcode.IllegalGeneration)
+	f(Sync{Request: 9, Group: "g", MemberID: "x", InstanceID: "i1", Generation: 1}, errcode.FencedInstanceID)
+	f(Heartbeat{Request: 9, Group: "g", MemberID: "m1", Generation: 0}, errcode.IllegalGeneration)
+	f(Heartbeat{Request: 9, Group: "g", MemberID: "x", InstanceID: "i1", Generation: 1}, errcode.FencedInstanceID)
 
 	commit := Commit{Request: 9, Group: "g", Generation: -1, Offsets: []CommitOffset{{Topic: "t"}}}
-	f(commit, UnknownMemberID) // not a member's, and the group has members
+	f(commit, errcode.UnknownMemberID) // not a member's, and the group has members
 	commit.MemberID = "x"
-	f(commit, UnknownMemberID)
+	f(commit, errcode.UnknownMemberID)
 	commit.MemberID, commit.Generation = "m1", 7
-	f(commit, IllegalGeneration)
+	f(commit, errcode.IllegalGeneration)
 	commit.MemberID, commit.InstanceID = "x", "i1"
-	f(commit, FencedInstanceID)
+	f(commit, errcode.FencedInstanceID)
 }
 
 // Metadata beyond offset.metadata.max.bytes refuses its partition only.
@@ -152,7 +153,7 @@ func TestCommitMetadataTooLarge(t *testing.T) {
 	}}, &fx)
 	table.Step(1, Appended{Token: 1}, &fx)
 	r := fx.Replies[0].Response.(CommitResponse)
-	if r.Partitions[0] != OffsetMetadataTooLarge || r.Partitions[1] != None {
+	if r.Partitions[0] != errcode.OffsetMetadataTooLarge || r.Partitions[1] != errcode.None {
 		t.Errorf("codes %v", r.Partitions)
 	}
 	if all := table.Offsets("g"); len(all) != 1 || all[0].Partition != 1 || all[0].Metadata != "1234" {
@@ -240,7 +241,7 @@ func TestCommittedTopics(t *testing.T) {
 			for _, r := range a.Records {
 				got = append(got, r.(OffsetRecord).Partition)
 			}
-			table.Step(200, Appended{Token: a.Token, Code: CoordinatorNotAvailable}, &fx) // a failed write leaves them
+			table.Step(200, Appended{Token: a.Token, Code: errcode.CoordinatorNotAvailable}, &fx) // a failed write leaves them
 		}
 		if !slices.Equal(got, gone) {
 			t.Errorf("%v takes %v, want %v", d, got, gone)

@@ -4,36 +4,37 @@ import (
 	"bytes"
 	"slices"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
 func (t *Table) join(now types.Millis, ev Join, out *Effects) {
-	fail := func(code ErrorCode) {
+	fail := func(code errcode.Code) {
 		out.reply(ev.Request, JoinResponse{Code: code, MemberID: ev.MemberID, Generation: noGeneration})
 	}
 	if ev.Group == "" {
-		fail(InvalidGroupID)
+		fail(errcode.InvalidGroupID)
 		return
 	}
-	if t.closing != None {
+	if t.closing != errcode.None {
 		fail(t.closing)
 		return
 	}
 	if ev.SessionTimeout < t.cfg.MinSessionTimeout || ev.SessionTimeout > t.cfg.MaxSessionTimeout {
-		fail(InvalidSessionTimeout)
+		fail(errcode.InvalidSessionTimeout)
 		return
 	}
 	if ev.MemberID != "" && t.group(ev.Group) == nil {
-		fail(UnknownMemberID)
+		fail(errcode.UnknownMemberID)
 		return
 	}
 	g := t.open(ev.Group)
 	if g.deleting {
-		fail(CoordinatorNotAvailable)
+		fail(errcode.CoordinatorNotAvailable)
 		return
 	}
 	if g.consumer != nil && !t.becomeClassic(g, ev.MemberID, out) {
-		fail(InconsistentGroupProtocol)
+		fail(errcode.InconsistentGroupProtocol)
 		return
 	}
 	if !t.hasRoom(g, ev.MemberID) {
@@ -41,11 +42,11 @@ func (t *Table) join(now types.Millis, ev Join, out *Effects) {
 			t.leaveOne(g, m, now, out)
 		}
 		delete(g.pendingJoin, ev.MemberID)
-		fail(GroupMaxSizeReached)
+		fail(errcode.GroupMaxSizeReached)
 		return
 	}
 	if !g.supports(ev.ProtocolType, ev.Protocols) {
-		fail(InconsistentGroupProtocol)
+		fail(errcode.InconsistentGroupProtocol)
 		return
 	}
 	if ev.MemberID == "" {
@@ -54,14 +55,14 @@ func (t *Table) join(now types.Millis, ev Join, out *Effects) {
 	}
 	if _, pending := g.pendingJoin[ev.MemberID]; pending {
 		if ev.InstanceID != "" {
-			fail(UnknownMemberID) // ids are kept for dynamic members only
+			fail(errcode.UnknownMemberID) // ids are kept for dynamic members only
 			return
 		}
 		t.addMember(g, ev.MemberID, now, ev, out)
 		return
 	}
 	m, code := g.validate(ev.MemberID, ev.InstanceID)
-	if code != None {
+	if code != errcode.None {
 		fail(code)
 		return
 	}
@@ -95,7 +96,7 @@ func (t *Table) joinNew(g *group, now types.Millis, ev Join, out *Effects) {
 		}
 		g.pendingJoin[ev.FreshMemberID] = now + ev.SessionTimeout
 		g.wakeAt(now + ev.SessionTimeout)
-		out.reply(ev.Request, JoinResponse{Code: MemberIDRequired, MemberID: ev.FreshMemberID, Generation: noGeneration})
+		out.reply(ev.Request, JoinResponse{Code: errcode.MemberIDRequired, MemberID: ev.FreshMemberID, Generation: noGeneration})
 	default:
 		t.addMember(g, ev.FreshMemberID, now, ev, out)
 	}
@@ -115,8 +116,8 @@ func (t *Table) addMember(g *group, id string, now types.Millis, ev Join, out *E
 // park takes over what the join says of the member and lets it wait.
 func (g *group) park(m *member, now types.Millis, ev Join, out *Effects) {
 	// A join that is sent again (a lost connection) takes the place of the first.
-	m.answerJoin(JoinResponse{Code: RebalanceInProgress, MemberID: m.id, Generation: noGeneration}, out)
-	m.answerSync(SyncResponse{Code: RebalanceInProgress}, out)
+	m.answerJoin(JoinResponse{Code: errcode.RebalanceInProgress, MemberID: m.id, Generation: noGeneration}, out)
+	m.answerSync(SyncResponse{Code: errcode.RebalanceInProgress}, out)
 	m.describe(ev)
 	m.joining = ev.Request
 	m.deadline = 0
@@ -158,7 +159,7 @@ func (t *Table) rejoin(g *group, m *member, now types.Millis, ev Join, out *Effe
 			return
 		}
 	case Empty, Dead:
-		out.reply(ev.Request, JoinResponse{Code: UnknownMemberID, MemberID: ev.MemberID, Generation: noGeneration})
+		out.reply(ev.Request, JoinResponse{Code: errcode.UnknownMemberID, MemberID: ev.MemberID, Generation: noGeneration})
 		return
 	}
 	g.park(m, now, ev, out)
@@ -191,8 +192,8 @@ func (g *group) joinMembers() []JoinMember {
 func (t *Table) takeOver(g *group, old *member, now types.Millis, ev Join, out *Effects) {
 	leader := g.leader
 	before := *old
-	old.answerJoin(JoinResponse{Code: FencedInstanceID, MemberID: old.id, Generation: noGeneration}, out)
-	old.answerSync(SyncResponse{Code: FencedInstanceID}, out)
+	old.answerJoin(JoinResponse{Code: errcode.FencedInstanceID, MemberID: old.id, Generation: noGeneration}, out)
+	old.answerSync(SyncResponse{Code: errcode.FencedInstanceID}, out)
 
 	m := &member{id: ev.FreshMemberID, instance: ev.InstanceID, sequence: old.sequence, assignment: old.assignment, isNew: old.isNew}
 	delete(g.members, old.id)
@@ -229,8 +230,8 @@ func (t *Table) confirmTakeOver(g *group, m *member, leaderBefore string, ev Joi
 	}
 	g.persisted = true
 	t.append([]Record{GroupRecord{Group: g.id, Value: g.snapshot(nil)}}, out,
-		func(_ types.Millis, code ErrorCode, out *Effects) {
-			if code != None {
+		func(_ types.Millis, code errcode.Code, out *Effects) {
+			if code != errcode.None {
 				r = JoinResponse{Code: groupWriteFailed(code), MemberID: m.id, Generation: noGeneration}
 			}
 			out.reply(ev.Request, r)

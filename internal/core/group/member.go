@@ -3,39 +3,40 @@ package group
 import (
 	"bytes"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
 func (t *Table) sync(now types.Millis, ev Sync, out *Effects) {
-	fail := func(code ErrorCode) { out.reply(ev.Request, SyncResponse{Code: code}) }
+	fail := func(code errcode.Code) { out.reply(ev.Request, SyncResponse{Code: code}) }
 	if ev.Group == "" {
-		fail(InvalidGroupID)
+		fail(errcode.InvalidGroupID)
 		return
 	}
-	if t.closing != None {
+	if t.closing != errcode.None {
 		fail(t.closing)
 		return
 	}
 	g := t.group(ev.Group)
 	if g == nil {
-		fail(UnknownMemberID)
+		fail(errcode.UnknownMemberID)
 		return
 	}
 	if g.deleting {
-		fail(CoordinatorNotAvailable)
+		fail(errcode.CoordinatorNotAvailable)
 		return
 	}
 	m, code := g.validate(ev.MemberID, ev.InstanceID)
 	switch {
-	case code != None:
+	case code != errcode.None:
 		fail(code)
 	case ev.Generation != g.generation:
-		fail(IllegalGeneration)
+		fail(errcode.IllegalGeneration)
 	case ev.ProtocolType != "" && ev.ProtocolType != g.protocolType,
 		ev.Protocol != "" && ev.Protocol != g.protocol:
-		fail(InconsistentGroupProtocol)
+		fail(errcode.InconsistentGroupProtocol)
 	case g.state == PreparingRebalance:
-		fail(RebalanceInProgress)
+		fail(errcode.RebalanceInProgress)
 	case g.state == CompletingRebalance:
 		t.parkSync(g, m, now, ev, out)
 	case g.state == Stable:
@@ -44,7 +45,7 @@ func (t *Table) sync(now types.Millis, ev Sync, out *Effects) {
 		g.keepAlive(m, now)
 		out.reply(ev.Request, g.assigned(m))
 	default:
-		fail(UnknownMemberID)
+		fail(errcode.UnknownMemberID)
 	}
 	g.check()
 }
@@ -60,7 +61,7 @@ func (g *group) endSyncWait() {
 }
 
 func (t *Table) parkSync(g *group, m *member, now types.Millis, ev Sync, out *Effects) {
-	m.answerSync(SyncResponse{Code: RebalanceInProgress}, out)
+	m.answerSync(SyncResponse{Code: errcode.RebalanceInProgress}, out)
 	m.syncing = ev.Request
 	m.deadline = 0
 	delete(g.pendingSync, m.id)
@@ -79,19 +80,19 @@ func (t *Table) parkSync(g *group, m *member, now types.Millis, ev Sync, out *Ef
 	g.persisted = true
 	generation := g.generation
 	t.append([]Record{GroupRecord{Group: g.id, Value: value}}, out,
-		func(now types.Millis, code ErrorCode, out *Effects) {
+		func(now types.Millis, code errcode.Code, out *Effects) {
 			t.assignmentWritten(g, generation, assignments, now, code, out)
 		})
 	g.syncWrite = t.lastToken
 }
 
 // assignmentWritten makes the group stable, unless it has moved on meanwhile.
-func (t *Table) assignmentWritten(g *group, generation int32, assignments map[string][]byte, now types.Millis, code ErrorCode, out *Effects) {
+func (t *Table) assignmentWritten(g *group, generation int32, assignments map[string][]byte, now types.Millis, code errcode.Code, out *Effects) {
 	if g.state != CompletingRebalance || g.generation != generation || g.syncWrite == 0 {
 		return
 	}
 	g.syncWrite = 0
-	if code != None {
+	if code != errcode.None {
 		for _, m := range g.inOrder() {
 			m.assignment = nil
 			if m.syncing != NoRequest {
@@ -116,62 +117,62 @@ func (t *Table) assignmentWritten(g *group, generation int32, assignments map[st
 // groupWriteFailed is what members are told when the log refused a group's
 // record: the codes of "elsewhere" as they are; all else sends the member to
 // look for the coordinator again and retry.
-func groupWriteFailed(code ErrorCode) ErrorCode {
-	if code == NotCoordinator || code == CoordinatorLoadInProgress {
+func groupWriteFailed(code errcode.Code) errcode.Code {
+	if code == errcode.NotCoordinator || code == errcode.CoordinatorLoadInProgress {
 		return code
 	}
-	return CoordinatorNotAvailable
+	return errcode.CoordinatorNotAvailable
 }
 
-func (t *Table) heartbeat(now types.Millis, ev Heartbeat) ErrorCode {
+func (t *Table) heartbeat(now types.Millis, ev Heartbeat) errcode.Code {
 	if ev.Group == "" {
-		return InvalidGroupID
+		return errcode.InvalidGroupID
 	}
 	g := t.group(ev.Group)
 	if g == nil {
-		return UnknownMemberID
+		return errcode.UnknownMemberID
 	}
 	if g.deleting {
-		return CoordinatorNotAvailable
+		return errcode.CoordinatorNotAvailable
 	}
 	m, code := g.validate(ev.MemberID, ev.InstanceID)
-	if code != None {
+	if code != errcode.None {
 		return code
 	}
 	if ev.Generation != g.generation {
-		return IllegalGeneration
+		return errcode.IllegalGeneration
 	}
 	switch g.state {
 	case PreparingRebalance:
 		g.keepAlive(m, now)
-		return RebalanceInProgress
+		return errcode.RebalanceInProgress
 	case CompletingRebalance, Stable:
 		g.keepAlive(m, now)
-		return None
+		return errcode.None
 	}
-	return UnknownMemberID
+	return errcode.UnknownMemberID
 }
 
 func (t *Table) leave(now types.Millis, ev Leave, out *Effects) {
 	if ev.Group == "" {
-		out.reply(ev.Request, LeaveResponse{Code: InvalidGroupID})
+		out.reply(ev.Request, LeaveResponse{Code: errcode.InvalidGroupID})
 		return
 	}
-	codes := make([]ErrorCode, len(ev.Members))
+	codes := make([]errcode.Code, len(ev.Members))
 	g := t.group(ev.Group)
 	if g != nil && g.deleting {
-		out.reply(ev.Request, LeaveResponse{Code: CoordinatorNotAvailable})
+		out.reply(ev.Request, LeaveResponse{Code: errcode.CoordinatorNotAvailable})
 		return
 	}
 	left := false
 	for i, who := range ev.Members {
-		codes[i] = UnknownMemberID
+		codes[i] = errcode.UnknownMemberID
 		if g == nil {
 			continue
 		}
 		if _, pending := g.pendingJoin[who.MemberID]; pending && who.MemberID != "" {
 			delete(g.pendingJoin, who.MemberID)
-			codes[i], left = None, true
+			codes[i], left = errcode.None, true
 			continue
 		}
 		memberID := who.MemberID
@@ -180,8 +181,8 @@ func (t *Table) leave(now types.Millis, ev Leave, out *Effects) {
 		}
 		m, code := g.validate(memberID, who.InstanceID)
 		codes[i] = code
-		if code == None {
-			g.remove(m, UnknownMemberID, out)
+		if code == errcode.None {
+			g.remove(m, errcode.UnknownMemberID, out)
 			out.note(g, m.id, "member left")
 			left = true
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -13,18 +14,18 @@ import (
 // waits until the data is here, else a consumer that starts from it would be
 // out of range, or, after a failover, skip what comes to stand there.
 func (t *Table) mirrorOffsets(now types.Millis, ev MirrorOffsets, out *Effects) {
-	fail := func(code ErrorCode) { out.reply(ev.Request, MirrorOffsetsResponse{Code: code}) }
+	fail := func(code errcode.Code) { out.reply(ev.Request, MirrorOffsetsResponse{Code: code}) }
 	if ev.Group == "" {
-		fail(InvalidGroupID)
+		fail(errcode.InvalidGroupID)
 		return
 	}
 	g := t.group(ev.Group)
 	if g != nil && g.deleting {
-		fail(CoordinatorNotAvailable)
+		fail(errcode.CoordinatorNotAvailable)
 		return
 	}
 	if g != nil && (!g.isEmpty() || len(g.pendingJoin) > 0) {
-		fail(NonEmptyGroup)
+		fail(errcode.NonEmptyGroup)
 		return
 	}
 	results := make([]MirrorResult, len(ev.Offsets))
@@ -52,8 +53,8 @@ func (t *Table) mirrorOffsets(now types.Millis, ev MirrorOffsets, out *Effects) 
 	}
 	g = t.open(ev.Group)
 	g.noteReplaced(writes, now)
-	t.writeOffsets(g, writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
-		if code != None {
+	t.writeOffsets(g, writes, out, func(_ types.Millis, code errcode.Code, out *Effects) {
+		if code != errcode.None {
 			out.reply(ev.Request, MirrorOffsetsResponse{Code: offsetWriteFailed(code)})
 			return
 		}
@@ -131,19 +132,19 @@ func (t *Table) clamp(now types.Millis, ev Clamp, out *Effects) {
 		t.clampGroup(now, g, ends, answer, out)
 	}
 	answer.awaited--
-	answer.finish(None, out)
+	answer.finish(errcode.None, out)
 }
 
 // clampAnswer gathers the outcome of the appends of one clamp.
 type clampAnswer struct {
 	request RequestID
 	awaited int
-	code    ErrorCode
+	code    errcode.Code
 	lowered []Lowered
 }
 
-func (a *clampAnswer) finish(code ErrorCode, out *Effects) {
-	if code != None {
+func (a *clampAnswer) finish(code errcode.Code, out *Effects) {
+	if code != errcode.None {
 		a.code = offsetWriteFailed(code)
 	}
 	if a.awaited == 0 {
@@ -179,7 +180,7 @@ func (t *Table) clampGroup(now types.Millis, g *group, ends map[types.TopicParti
 		v := o.latest()
 		if v == nil || g.deleting {
 			// A removal is on its way. Should it fail, the offset is still there: ask again.
-			answer.code = CoordinatorNotAvailable
+			answer.code = errcode.CoordinatorNotAvailable
 			continue
 		}
 		low := *v
@@ -202,9 +203,9 @@ func (t *Table) clampGroup(now types.Millis, g *group, ends map[types.TopicParti
 		return
 	}
 	answer.awaited++
-	t.writeOffsets(g, writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+	t.writeOffsets(g, writes, out, func(_ types.Millis, code errcode.Code, out *Effects) {
 		answer.awaited--
-		if code == None {
+		if code == errcode.None {
 			answer.lowered = append(answer.lowered, lowered...)
 			g.forgetReplaced(lowered)
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -38,23 +39,23 @@ type offsetWrite struct {
 }
 
 func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
-	codes, writes := t.admit(now, ev.Request, ev.Group, ev.Offsets, func() ErrorCode { return t.validateCommit(now, ev) }, out)
+	codes, writes := t.admit(now, ev.Request, ev.Group, ev.Offsets, func() errcode.Code { return t.validateCommit(now, ev) }, out)
 	if len(writes) == 0 {
 		return
 	}
-	t.writeOffsets(t.open(ev.Group), writes, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+	t.writeOffsets(t.open(ev.Group), writes, out, func(_ types.Millis, code errcode.Code, out *Effects) {
 		out.replyWritten(ev.Request, codes, code)
 	})
 }
 
 // admit judges a commit: a code for each offset, and the writes of those that are taken.
 // A commit without any is answered already.
-func (t *Table) admit(now types.Millis, id RequestID, group string, offsets []CommitOffset, validate func() ErrorCode, out *Effects) ([]ErrorCode, []offsetWrite) {
-	code := InvalidGroupID
+func (t *Table) admit(now types.Millis, id RequestID, group string, offsets []CommitOffset, validate func() errcode.Code, out *Effects) ([]errcode.Code, []offsetWrite) {
+	code := errcode.InvalidGroupID
 	if group != "" {
 		code = validate()
 	}
-	if code != None {
+	if code != errcode.None {
 		out.reply(id, CommitResponse{Code: code})
 		return nil, nil
 	}
@@ -66,9 +67,9 @@ func (t *Table) admit(now types.Millis, id RequestID, group string, offsets []Co
 }
 
 // replyWritten answers a commit whose write has ended with code; codes are its offsets'.
-func (e *Effects) replyWritten(id RequestID, codes []ErrorCode, code ErrorCode) {
+func (e *Effects) replyWritten(id RequestID, codes []errcode.Code, code errcode.Code) {
 	for i := range codes {
-		if codes[i] == None {
+		if codes[i] == errcode.None {
 			codes[i] = offsetWriteFailed(code)
 		}
 	}
@@ -76,12 +77,12 @@ func (e *Effects) replyWritten(id RequestID, codes []ErrorCode, code ErrorCode) 
 }
 
 // judgeOffsets gives a code for each offset, and the writes of those that are taken.
-func (t *Table) judgeOffsets(now types.Millis, offsets []CommitOffset) ([]ErrorCode, []offsetWrite) {
-	codes := make([]ErrorCode, len(offsets))
+func (t *Table) judgeOffsets(now types.Millis, offsets []CommitOffset) ([]errcode.Code, []offsetWrite) {
+	codes := make([]errcode.Code, len(offsets))
 	writes := make([]offsetWrite, 0, len(offsets))
 	for i, c := range offsets {
 		if len(c.Metadata) > t.cfg.OffsetMetadataMaxBytes {
-			codes[i] = OffsetMetadataTooLarge
+			codes[i] = errcode.OffsetMetadataTooLarge
 			continue
 		}
 		v := &Committed{
@@ -97,57 +98,57 @@ func (t *Table) judgeOffsets(now types.Millis, offsets []CommitOffset) ([]ErrorC
 }
 
 // validateCommit decides whether the sender may commit, and keeps a member's session.
-func (t *Table) validateCommit(now types.Millis, ev Commit) ErrorCode {
+func (t *Table) validateCommit(now types.Millis, ev Commit) errcode.Code {
 	g := t.group(ev.Group)
 	if g == nil {
 		switch {
 		case ev.Generation < 0:
-			return None
+			return errcode.None
 		case ev.UnknownGroupIsNotFound:
-			return GroupIDNotFound
+			return errcode.GroupIDNotFound
 		}
-		return IllegalGeneration
+		return errcode.IllegalGeneration
 	}
 	if g.deleting {
-		return CoordinatorNotAvailable
+		return errcode.CoordinatorNotAvailable
 	}
 	if ev.Generation < 0 && g.isEmpty() {
-		return None // the group only keeps offsets
+		return errcode.None // the group only keeps offsets
 	}
 	if g.consumer != nil {
 		return t.validateMemberCommit(g, ev)
 	}
 	if ev.Generation < 0 && ev.MemberID == "" && ev.InstanceID == "" {
-		return UnknownMemberID // in a group with members only they commit
+		return errcode.UnknownMemberID // in a group with members only they commit
 	}
 	m, code := g.validate(ev.MemberID, ev.InstanceID)
-	if code != None {
+	if code != errcode.None {
 		return code
 	}
 	if ev.Generation != g.generation {
-		return IllegalGeneration
+		return errcode.IllegalGeneration
 	}
 	// The member knows this generation from its join, so the assignment is on
 	// its way. A commit while the group waits for joins is taken.
 	if g.state == CompletingRebalance {
-		return RebalanceInProgress
+		return errcode.RebalanceInProgress
 	}
 	g.keepAlive(m, now)
-	return None
+	return errcode.None
 }
 
 // offsetWriteFailed is what a committer is told when the log refused its record.
-func offsetWriteFailed(code ErrorCode) ErrorCode {
+func offsetWriteFailed(code errcode.Code) errcode.Code {
 	switch code {
-	case None, NotCoordinator, CoordinatorLoadInProgress, InvalidCommitOffsetSize:
+	case errcode.None, errcode.NotCoordinator, errcode.CoordinatorLoadInProgress, errcode.InvalidCommitOffsetSize:
 		return code
 	}
-	return CoordinatorNotAvailable
+	return errcode.CoordinatorNotAvailable
 }
 
 // writeOffsets hands changes of a group's offsets to the log and takes them
 // over when they are durable. done runs after that.
-func (t *Table) writeOffsets(g *group, writes []offsetWrite, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
+func (t *Table) writeOffsets(g *group, writes []offsetWrite, out *Effects, done func(types.Millis, errcode.Code, *Effects)) {
 	records := make([]Record, 0, len(writes))
 	for i, w := range writes {
 		t.order++
@@ -155,7 +156,7 @@ func (t *Table) writeOffsets(g *group, writes []offsetWrite, out *Effects, done 
 		records = append(records, OffsetRecord{Group: g.id, TopicPartition: w.tp, Value: w.value})
 	}
 	g.persisted = true
-	t.append(records, out, func(now types.Millis, code ErrorCode, out *Effects) {
+	t.append(records, out, func(now types.Millis, code errcode.Code, out *Effects) {
 		for _, w := range writes {
 			g.offsetWritten(w, code)
 		}
@@ -180,10 +181,10 @@ func (t *Table) writeOffsets(g *group, writes []offsetWrite, out *Effects, done 
 
 // offsetWritten takes over one change. Writes complete in order, so the last
 // one to complete is the newest.
-func (g *group) offsetWritten(w offsetWrite, code ErrorCode) {
+func (g *group) offsetWritten(w offsetWrite, code errcode.Code) {
 	o := g.offsets[w.tp]
 	o.inFlight--
-	if code == None && o.order < w.order {
+	if code == errcode.None && o.order < w.order {
 		o.durable, o.order = w.value, w.order
 	}
 	if o.inFlight == 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -28,7 +29,7 @@ func (t *Table) rebalanceOrCompleteJoin(g *group, now types.Millis, out *Effects
 func (t *Table) prepareRebalance(g *group, now types.Millis, out *Effects) {
 	for _, m := range g.inOrder() {
 		if m.syncing != NoRequest {
-			m.answerSync(SyncResponse{Code: RebalanceInProgress}, out)
+			m.answerSync(SyncResponse{Code: errcode.RebalanceInProgress}, out)
 			g.keepAlive(m, now)
 		}
 	}
@@ -83,7 +84,7 @@ func (t *Table) completeJoin(g *group, now types.Millis, out *Effects) {
 	g.initial = false
 	for _, m := range g.inOrder() {
 		if m.joining == NoRequest && m.instance == "" {
-			g.remove(m, UnknownMemberID, out)
+			g.remove(m, errcode.UnknownMemberID, out)
 			out.note(g, m.id, "member didn't join again in time")
 		}
 	}
@@ -140,12 +141,12 @@ func (t *Table) becomeEmpty(g *group, now types.Millis, out *Effects) {
 	// A failed write is made good by the next one: an older record names
 	// members whose sessions then end after a reload.
 	t.append([]Record{GroupRecord{Group: g.id, Value: g.snapshot(nil)}}, out,
-		func(types.Millis, ErrorCode, *Effects) {})
+		func(types.Millis, errcode.Code, *Effects) {})
 }
 
 // leaveOne takes a member out and lets the others know.
 func (t *Table) leaveOne(g *group, m *member, now types.Millis, out *Effects) {
-	g.remove(m, UnknownMemberID, out)
+	g.remove(m, errcode.UnknownMemberID, out)
 	t.membersLeft(g, now, out)
 }
 
@@ -176,7 +177,7 @@ func (t *Table) expire(g *group, now types.Millis, out *Effects) {
 	stale := false
 	for _, m := range g.inOrder() {
 		if m.deadline != 0 && m.deadline <= now {
-			g.remove(m, UnknownMemberID, out)
+			g.remove(m, errcode.UnknownMemberID, out)
 			out.note(g, m.id, "member's session ended")
 			stale = true
 		}
@@ -199,7 +200,7 @@ func (t *Table) expireSync(g *group, now types.Millis, out *Effects) {
 	left := false
 	for _, m := range g.inOrder() {
 		if _, missing := g.pendingSync[m.id]; missing {
-			g.remove(m, UnknownMemberID, out)
+			g.remove(m, errcode.UnknownMemberID, out)
 			out.note(g, m.id, "member didn't ask for its assignment in time")
 			left = true
 		}

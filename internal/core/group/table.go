@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/types"
 )
@@ -39,16 +40,16 @@ type Table struct {
 	order     uint64 // of the newest record
 	wallAhead types.Millis
 	// closing, if not None, is what joins and syncs are answered with: see Unpark.
-	closing ErrorCode
+	closing errcode.Code
 	// resigned, if not None, is what everything is answered with.
-	resigned ErrorCode
+	resigned errcode.Code
 	topics   consumer.Topics
 }
 
 // write is an append whose completion is awaited. done gets None or the failure.
 type write struct {
 	token Token
-	done  func(now types.Millis, code ErrorCode, out *Effects)
+	done  func(now types.Millis, code errcode.Code, out *Effects)
 }
 
 // NewTable gives an empty table.
@@ -125,11 +126,11 @@ func (t *Table) Pending() int { return len(t.writes) }
 func (t *Table) Groups() int { return len(t.groups) }
 
 // append asks for records to be written; done runs when the outcome is known.
-func (t *Table) append(records []Record, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
+func (t *Table) append(records []Record, out *Effects, done func(types.Millis, errcode.Code, *Effects)) {
 	t.appendAs(&Append{Records: records}, out, done)
 }
 
-func (t *Table) appendAs(a *Append, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
+func (t *Table) appendAs(a *Append, out *Effects, done func(types.Millis, errcode.Code, *Effects)) {
 	t.lastToken++
 	a.Token = t.lastToken
 	t.writes = append(t.writes, write{token: a.Token, done: done})
@@ -147,7 +148,7 @@ func (t *Table) appended(now types.Millis, ev Appended, out *Effects) {
 }
 
 // resign answers everything that waits, in a fixed order: writes first, then parked members.
-func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
+func (t *Table) resign(now types.Millis, code errcode.Code, out *Effects) {
 	t.resigned = code
 	for len(t.writes) > 0 {
 		w := t.writes[0]
@@ -166,7 +167,7 @@ func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
 }
 
 // unpark answers the parked members, in a fixed order.
-func (t *Table) unpark(now types.Millis, code ErrorCode, out *Effects) {
+func (t *Table) unpark(now types.Millis, code errcode.Code, out *Effects) {
 	for _, id := range slices.Sorted(maps.Keys(t.groups)) {
 		g := t.groups[id]
 		for _, m := range g.inOrder() {

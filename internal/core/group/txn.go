@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -56,7 +57,7 @@ type pendingOffset struct {
 }
 
 func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
-	codes, writes := t.admit(now, ev.Request, ev.Group, ev.Offsets, func() ErrorCode { return t.validateTxnCommit(now, ev) }, out)
+	codes, writes := t.admit(now, ev.Request, ev.Group, ev.Offsets, func() errcode.Code { return t.validateTxnCommit(now, ev) }, out)
 	if len(writes) == 0 {
 		return
 	}
@@ -71,10 +72,10 @@ func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
 		g.await(ev.ProducerID, p)
 		records = append(records, OffsetRecord{Group: g.id, TopicPartition: w.tp, Value: w.value})
 	}
-	t.appendAs(&Append{Records: records, Writer: &Writer{ev.ProducerID, ev.ProducerEpoch}, Guard: ev.Guard}, out, func(_ types.Millis, code ErrorCode, out *Effects) {
+	t.appendAs(&Append{Records: records, Writer: &Writer{ev.ProducerID, ev.ProducerEpoch}, Guard: ev.Guard}, out, func(_ types.Millis, code errcode.Code, out *Effects) {
 		for _, p := range pending {
-			p.durable = code == None
-			if code != None {
+			p.durable = code == errcode.None
+			if code != errcode.None {
 				g.drop(ev.ProducerID, p)
 			}
 		}
@@ -84,44 +85,44 @@ func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
 
 // validateTxnCommit decides whether the sender may commit: a member of the group is
 // judged as one, whoever says nothing of itself is let through (KIP-447).
-func (t *Table) validateTxnCommit(now types.Millis, ev TxnCommit) ErrorCode {
+func (t *Table) validateTxnCommit(now types.Millis, ev TxnCommit) errcode.Code {
 	g := t.group(ev.Group)
 	switch {
 	case g == nil && ev.Generation >= 0 && ev.UnknownGroupIsNotFound:
-		return GroupIDNotFound
+		return errcode.GroupIDNotFound
 	case g == nil && ev.Generation >= 0:
-		return IllegalGeneration
+		return errcode.IllegalGeneration
 	case g == nil:
-		return None
+		return errcode.None
 	case g.deleting:
-		return CoordinatorNotAvailable
+		return errcode.CoordinatorNotAvailable
 	case ev.Generation < 0 && g.isEmpty():
-		return None // the group only keeps offsets
+		return errcode.None // the group only keeps offsets
 	case ev.Generation < 0 && ev.MemberID == "" && ev.InstanceID == "":
-		return None
+		return errcode.None
 	case g.consumer != nil:
-		if code := g.checkMemberCommit(t.topics, ev.Commit); code != StaleMemberEpoch {
+		if code := g.checkMemberCommit(t.topics, ev.Commit); code != errcode.StaleMemberEpoch {
 			return code
 		}
-		return IllegalGeneration // producers know no other word for it
+		return errcode.IllegalGeneration // producers know no other word for it
 	}
 	m, code := g.validate(ev.MemberID, ev.InstanceID)
-	if code != None {
+	if code != errcode.None {
 		return code
 	}
 	if ev.Generation != g.generation {
-		return IllegalGeneration
+		return errcode.IllegalGeneration
 	}
 	g.keepAlive(m, now)
-	return None
+	return errcode.None
 }
 
 // endTxn has the marker written in turn with the group's records, so that what it
 // ends is what lies before it in the log.
 func (t *Table) endTxn(ev EndTxn, out *Effects) {
 	marker := &Marker{Writer: Writer{ev.ProducerID, ev.ProducerEpoch}, CoordinatorEpoch: ev.CoordinatorEpoch, Commit: ev.Commit, Bumped: ev.Bumped}
-	t.appendAs(&Append{Marker: marker}, out, func(_ types.Millis, code ErrorCode, out *Effects) {
-		if code == None {
+	t.appendAs(&Append{Marker: marker}, out, func(_ types.Millis, code errcode.Code, out *Effects) {
+		if code == errcode.None {
 			t.ended(ev.ProducerID, ev.Commit)
 		}
 		out.reply(ev.Request, CodeResponse{Code: code})

@@ -3,6 +3,7 @@ package group
 import (
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -11,12 +12,12 @@ type txnBench struct {
 	t     *testing.T
 	table *Table
 	log   []Append
-	codes map[RequestID]ErrorCode
+	codes map[RequestID]errcode.Code
 	last  RequestID
 }
 
 func newTxnBench(t *testing.T) *txnBench {
-	b := &txnBench{t: t, codes: map[RequestID]ErrorCode{}}
+	b := &txnBench{t: t, codes: map[RequestID]errcode.Code{}}
 	b.load()
 	return b
 }
@@ -39,7 +40,7 @@ func (b *txnBench) load() {
 	b.table.Loaded(1, &out)
 }
 
-func (b *txnBench) step(ev Event) ErrorCode {
+func (b *txnBench) step(ev Event) errcode.Code {
 	var out Effects
 	b.table.Step(1, ev, &out)
 	for i := 0; i < len(out.Appends); i++ {
@@ -67,7 +68,7 @@ func (b *txnBench) request() RequestID {
 
 var txnPartition = types.TopicPartition{Topic: "t"}
 
-func (b *txnBench) commit(id types.ProducerID, offset types.Offset) ErrorCode {
+func (b *txnBench) commit(id types.ProducerID, offset types.Offset) errcode.Code {
 	c := Commit{Request: b.request(), Group: "g", Generation: -1, Offsets: []CommitOffset{{Topic: "t", Offset: offset, Retention: -1}}}
 	if id < 0 {
 		return b.step(c)
@@ -75,7 +76,7 @@ func (b *txnBench) commit(id types.ProducerID, offset types.Offset) ErrorCode {
 	return b.step(TxnCommit{Commit: c, ProducerID: id})
 }
 
-func (b *txnBench) end(id types.ProducerID, commit bool) ErrorCode {
+func (b *txnBench) end(id types.ProducerID, commit bool) errcode.Code {
 	return b.step(EndTxn{Request: b.request(), ProducerID: id, Commit: commit})
 }
 
@@ -101,7 +102,7 @@ func (b *txnBench) holds(what string, want types.Offset, unstable bool) {
 func TestTxnOffsets(t *testing.T) {
 	b := newTxnBench(t)
 	b.commit(-1, 5)
-	if code := b.commit(7, 9); code != None {
+	if code := b.commit(7, 9); code != errcode.None {
 		t.Fatalf("commit: %v", code)
 	}
 	b.holds("open", 5, true)
@@ -152,7 +153,7 @@ func TestClampOfPendingOffsets(t *testing.T) {
 func TestPendingOffsetsKeepTheGroup(t *testing.T) {
 	b := newTxnBench(t)
 	b.commit(7, 9)
-	if code := b.step(DeleteGroup{Request: b.request(), Group: "g"}); code != NonEmptyGroup {
+	if code := b.step(DeleteGroup{Request: b.request(), Group: "g"}); code != errcode.NonEmptyGroup {
 		t.Errorf("delete: %v", code)
 	}
 	b.step(SweepOffsets{})
@@ -160,7 +161,7 @@ func TestPendingOffsetsKeepTheGroup(t *testing.T) {
 	b.holds("committed", 9, false)
 	b.commit(7, 10)
 	b.end(7, false)
-	if code := b.step(DeleteGroup{Request: b.request(), Group: "g"}); code != None {
+	if code := b.step(DeleteGroup{Request: b.request(), Group: "g"}); code != errcode.None {
 		t.Errorf("delete: %v", code)
 	}
 	b.commit(8, 3)
@@ -180,16 +181,16 @@ func TestTxnCommitOfMembers(t *testing.T) {
 	b := newTxnBench(t)
 	c := Commit{Group: "g", MemberID: "m", Generation: 3, Offsets: []CommitOffset{{Topic: "t", Offset: 1, Retention: -1}}}
 	c.Request = b.request()
-	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != IllegalGeneration {
+	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != errcode.IllegalGeneration {
 		t.Errorf("a member of no group: %v", code)
 	}
 	c.Request, c.UnknownGroupIsNotFound = b.request(), true
-	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != GroupIDNotFound {
+	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != errcode.GroupIDNotFound {
 		t.Errorf("a member of no group, of a newer client: %v", code)
 	}
 	b.commit(-1, 5)
 	c.Request, c.Generation = b.request(), -1
-	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != None {
+	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != errcode.None {
 		t.Errorf("no generation, in a group that only keeps offsets: %v", code)
 	}
 	c.Generation = 3
@@ -198,18 +199,18 @@ func TestTxnCommitOfMembers(t *testing.T) {
 	var out Effects
 	b.table.Loaded(1, &out)
 	c.Request = b.request()
-	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != None {
+	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != errcode.None {
 		t.Errorf("the member: %v", code)
 	}
 	c.Request, c.Generation = b.request(), 2
-	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != IllegalGeneration {
+	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != errcode.IllegalGeneration {
 		t.Errorf("an old generation: %v", code)
 	}
 	c.Request, c.MemberID, c.Generation = b.request(), "other", 3
-	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != UnknownMemberID {
+	if code := b.step(TxnCommit{Commit: c, ProducerID: 7}); code != errcode.UnknownMemberID {
 		t.Errorf("another member: %v", code)
 	}
-	if code := b.commit(8, 1); code != None {
+	if code := b.commit(8, 1); code != errcode.None {
 		t.Errorf("no member: %v", code)
 	}
 }

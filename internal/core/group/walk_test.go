@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -153,9 +154,9 @@ func (w *walk) completeOne(fails bool) {
 	}
 	a := w.held[0]
 	w.held = w.held[1:]
-	code := None
+	code := errcode.None
 	if fails {
-		code = CoordinatorNotAvailable
+		code = errcode.CoordinatorNotAvailable
 	} else {
 		for _, r := range a.Records {
 			w.apply(a.Token, r)
@@ -213,7 +214,7 @@ func (w *walk) ask(ev Event) {
 // above its cuts of what was asked for before it.
 func (w *walk) judge(ev Event, r Response) {
 	clamp, ok := ev.(Clamp)
-	if !ok || r.(ClampResponse).Code != None {
+	if !ok || r.(ClampResponse).Code != errcode.None {
 		return
 	}
 	for key, v := range w.model {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -11,7 +12,7 @@ import (
 // markers follow.
 func (t *Table) end(now types.Millis, ev End, out *Effects) {
 	if ev.ID == "" {
-		out.answer(ev, InvalidRequest)
+		out.answer(ev, errcode.InvalidRequest)
 		return
 	}
 	x := t.ids[ev.ID]
@@ -20,7 +21,7 @@ func (t *Table) end(now types.Millis, ev End, out *Effects) {
 	}
 	repeated := ev.Bumps && x != nil && x.meta.repeatsEnd(ev.ProducerID, ev.Epoch)
 	if !repeated {
-		if code := x.judge(ev.ProducerID, ev.Epoch); code != None {
+		if code := x.judge(ev.ProducerID, ev.Epoch); code != errcode.None {
 			out.answer(ev, code)
 			return
 		}
@@ -28,23 +29,23 @@ func (t *Table) end(now types.Millis, ev End, out *Effects) {
 	decided, agrees := x.meta.decision(ev.Commit)
 	switch {
 	case ev.Commit && !repeated && t.hasLost(x):
-		t.decide(x, x.meta.fenced(t.wall(now)), out, func(code ErrorCode, out *Effects) {
-			if code == None {
-				code = ProducerFenced
+		t.decide(x, x.meta.fenced(t.wall(now)), out, func(code errcode.Code, out *Effects) {
+			if code == errcode.None {
+				code = errcode.ProducerFenced
 			}
 			out.answer(ev, code)
 		})
 	case repeated && !decided:
-		out.answer(ev, ProducerFenced) // a late copy: the producer is in its next transaction
+		out.answer(ev, errcode.ProducerFenced) // a late copy: the producer is in its next transaction
 	case decided && x.meta.State.isPrepared() && agrees:
-		out.answer(ev, ConcurrentTransactions)
+		out.answer(ev, errcode.ConcurrentTransactions)
 	case decided && agrees && (repeated || !ev.Bumps):
 		id, epoch := x.meta.told()
 		out.reply(ev.Request, EndResponse{ProducerID: id, Epoch: epoch})
 	case x.meta.State == Ongoing || ev.Bumps && !ev.Commit && !repeated && !x.meta.State.isPrepared():
 		t.finish(now, x, ev, out)
 	default:
-		out.answer(ev, InvalidTxnState)
+		out.answer(ev, errcode.InvalidTxnState)
 	}
 }
 
@@ -67,12 +68,12 @@ func (m *Metadata) decision(commit bool) (decided, agrees bool) {
 
 func (t *Table) finish(now types.Millis, x *entry, ev End, out *Effects) {
 	if ev.Bumps && x.meta.Epoch >= lastClientEpoch && ev.FreshProducerID == types.NoProducer {
-		out.answer(ev, ConcurrentTransactions)
+		out.answer(ev, errcode.ConcurrentTransactions)
 		return
 	}
 	next := x.meta.ended(t.wall(now), ev.Commit, ev.Bumps, ev.FreshProducerID)
-	t.decide(x, next, out, func(code ErrorCode, out *Effects) {
-		if code != None {
+	t.decide(x, next, out, func(code errcode.Code, out *Effects) {
+		if code != errcode.None {
 			out.answer(ev, code)
 			return
 		}
@@ -82,13 +83,13 @@ func (t *Table) finish(now types.Millis, x *entry, ev End, out *Effects) {
 }
 
 // decide writes a decision, and has the markers sent once it is durable.
-func (t *Table) decide(x *entry, next Metadata, out *Effects, answer func(ErrorCode, *Effects)) {
+func (t *Table) decide(x *entry, next Metadata, out *Effects, answer func(errcode.Code, *Effects)) {
 	if t.Rules.MarkersFirst {
 		out.Markers = append(out.Markers, markersOf(x.id, &next))
 	}
-	t.change(x, next, out, func(now types.Millis, code ErrorCode, out *Effects) {
+	t.change(x, next, out, func(now types.Millis, code errcode.Code, out *Effects) {
 		answer(code, out)
-		if code == None && !t.resigned {
+		if code == errcode.None && !t.resigned {
 			t.sendMarkers(now, x, out)
 		}
 	})
@@ -126,8 +127,8 @@ func (t *Table) markerWritten(now types.Millis, ev MarkerWritten, out *Effects) 
 // complete notes that nothing of the transaction is left to do. Until it is
 // durable, a new coordinator writes the markers once more, which does no harm.
 func (t *Table) complete(now types.Millis, x *entry, out *Effects) {
-	t.change(x, x.meta.completed(t.wall(now)), out, func(now types.Millis, code ErrorCode, out *Effects) {
-		if code != None && !t.resigned {
+	t.change(x, x.meta.completed(t.wall(now)), out, func(now types.Millis, code errcode.Code, out *Effects) {
+		if code != errcode.None && !t.resigned {
 			x.unwritten = nil
 			t.retry = append(t.retry, x.id) // the next sweep completes it
 		}
@@ -150,10 +151,10 @@ func (t *Table) sweep(now types.Millis, out *Effects) {
 		case x.changing:
 		case x.meta.State == Ongoing && now-x.startedAt >= x.meta.Timeout && !t.Rules.NoTimeouts:
 			out.Notes = append(out.Notes, Note{ID: x.id, What: "transaction was open for too long and is aborted", Metadata: x.meta})
-			t.decide(x, x.meta.fenced(wall), out, func(ErrorCode, *Effects) {})
+			t.decide(x, x.meta.fenced(wall), out, func(errcode.Code, *Effects) {})
 		case t.hasLost(x):
 			out.Notes = append(out.Notes, Note{ID: x.id, What: "transaction is aborted: partitions of it are another cluster's mirrors now", Metadata: x.meta})
-			t.decide(x, x.meta.fenced(wall), out, func(ErrorCode, *Effects) {})
+			t.decide(x, x.meta.fenced(wall), out, func(errcode.Code, *Effects) {})
 		case x.meta.State == Empty || x.meta.State == CompleteCommit || x.meta.State == CompleteAbort:
 			if wall-x.meta.UpdatedAt >= t.cfg.IDExpiration {
 				t.forget(x, out)
@@ -165,9 +166,9 @@ func (t *Table) sweep(now types.Millis, out *Effects) {
 // forget takes an id out once the log says so.
 func (t *Table) forget(x *entry, out *Effects) {
 	x.changing = true
-	t.append(Record{ID: x.id}, out, func(now types.Millis, code ErrorCode, out *Effects) {
+	t.append(Record{ID: x.id}, out, func(now types.Millis, code errcode.Code, out *Effects) {
 		x.changing = false
-		if code == None && t.ids[x.id] == x {
+		if code == errcode.None && t.ids[x.id] == x {
 			delete(t.ids, x.id)
 		}
 		t.unpark(now, x, out)

@@ -1,6 +1,9 @@
 package transaction
 
-import "tidemark/internal/core/types"
+import (
+	"tidemark/internal/core/errcode"
+	"tidemark/internal/core/types"
+)
 
 // RequestID is the driver's handle of a request that waits for an answer. Each is
 // used once; NoRequest means that nobody waits.
@@ -72,11 +75,11 @@ type Sweep struct{}
 // then Code says why. An append of unknown outcome is told by Resign.
 type Appended struct {
 	Token Token
-	Code  ErrorCode
+	Code  errcode.Code
 }
 
 // Resign ends the table. Every waiting request is answered with Code. No event may follow.
-type Resign struct{ Code ErrorCode }
+type Resign struct{ Code errcode.Code }
 
 func (Init) event()          {}
 func (Add) event()           {}
@@ -110,7 +113,7 @@ func (e *Effects) reply(id RequestID, r Response) {
 }
 
 // answer answers a request by a code alone: a refusal, or an Add's success.
-func (e *Effects) answer(ev Event, code ErrorCode) {
+func (e *Effects) answer(ev Event, code errcode.Code) {
 	switch ev := ev.(type) {
 	case Init:
 		e.reply(ev.Request, InitResponse{Code: code, ProducerID: types.NoProducer, Epoch: NoEpoch})
@@ -161,18 +164,18 @@ type Reply struct {
 type Response interface{ response() }
 
 // CodeResponse answers requests whose only outcome is an error code.
-type CodeResponse struct{ Code ErrorCode }
+type CodeResponse struct{ Code errcode.Code }
 
 // InitResponse answers Init.
 type InitResponse struct {
-	Code       ErrorCode
+	Code       errcode.Code
 	ProducerID types.ProducerID
 	Epoch      int16
 }
 
 // EndResponse answers End. ProducerID and Epoch are what a client that bumps goes on with.
 type EndResponse struct {
-	Code       ErrorCode
+	Code       errcode.Code
 	ProducerID types.ProducerID
 	Epoch      int16
 }

@@ -1,6 +1,9 @@
 package transaction
 
-import "tidemark/internal/core/types"
+import (
+	"tidemark/internal/core/errcode"
+	"tidemark/internal/core/types"
+)
 
 // WantsProducerID reports whether an Init or an End of the id would give out a new
 // producer id: it has none yet, or its epochs have run out.
@@ -15,10 +18,10 @@ func (t *Table) WantsProducerID(id string) bool {
 func (t *Table) init(now types.Millis, ev Init, out *Effects) {
 	switch {
 	case ev.ID == "":
-		out.answer(ev, InvalidRequest)
+		out.answer(ev, errcode.InvalidRequest)
 		return
 	case ev.Timeout <= 0 || ev.Timeout > t.cfg.MaxTimeout:
-		out.answer(ev, InvalidTransactionTimeout)
+		out.answer(ev, errcode.InvalidTransactionTimeout)
 		return
 	}
 	x := t.ids[ev.ID]
@@ -27,27 +30,27 @@ func (t *Table) init(now types.Millis, ev Init, out *Effects) {
 	}
 	if x == nil {
 		if ev.FreshProducerID == types.NoProducer {
-			out.answer(ev, ConcurrentTransactions) // the id went between the question and this
+			out.answer(ev, errcode.ConcurrentTransactions) // the id went between the question and this
 			return
 		}
 		x = &entry{id: ev.ID, meta: fresh(ev.FreshProducerID)}
 		t.ids[ev.ID] = x
 	}
 	if !x.meta.admits(ev.ProducerID, ev.Epoch) {
-		out.answer(ev, ProducerFenced)
+		out.answer(ev, errcode.ProducerFenced)
 		return
 	}
 	switch x.meta.State {
 	case PrepareCommit, PrepareAbort:
-		out.answer(ev, ConcurrentTransactions)
+		out.answer(ev, errcode.ConcurrentTransactions)
 	case Ongoing:
 		if ev.ProducerID != types.NoProducer && ev.Epoch != x.meta.Epoch {
-			out.answer(ev, ProducerFenced) // a late copy: the producer has gone on
+			out.answer(ev, errcode.ProducerFenced) // a late copy: the producer has gone on
 			return
 		}
-		t.decide(x, x.meta.fenced(t.wall(now)), out, func(code ErrorCode, out *Effects) {
-			if code == None {
-				code = ConcurrentTransactions
+		t.decide(x, x.meta.fenced(t.wall(now)), out, func(code errcode.Code, out *Effects) {
+			if code == errcode.None {
+				code = errcode.ConcurrentTransactions
 			}
 			out.answer(ev, code)
 		})
@@ -81,7 +84,7 @@ func (t *Table) begin(now types.Millis, x *entry, ev Init, out *Effects) {
 	case repeated:
 	case x.meta.Epoch >= lastClientEpoch:
 		if ev.FreshProducerID == types.NoProducer {
-			out.answer(ev, ConcurrentTransactions)
+			out.answer(ev, errcode.ConcurrentTransactions)
 			return
 		}
 		next = next.renewed(ev.FreshProducerID, last)
@@ -90,8 +93,8 @@ func (t *Table) begin(now types.Millis, x *entry, ev Init, out *Effects) {
 		next.Epoch++
 		next.LastEpoch = last
 	}
-	t.change(x, next.begun(wall, ev.Timeout), out, func(_ types.Millis, code ErrorCode, out *Effects) {
-		if code != None {
+	t.change(x, next.begun(wall, ev.Timeout), out, func(_ types.Millis, code errcode.Code, out *Effects) {
+		if code != errcode.None {
 			out.answer(ev, code)
 			return
 		}

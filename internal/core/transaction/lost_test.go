@@ -3,6 +3,7 @@ package transaction
 import (
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -28,7 +29,7 @@ func TestTransactionsOfLostPartitions(t *testing.T) {
 	for _, bumps := range []bool{false, true} {
 		b, p := begin()
 		lost["m-0"] = true
-		if code := b.end("id", p, true, bumps).Code; code != ProducerFenced {
+		if code := b.end("id", p, true, bumps).Code; code != errcode.ProducerFenced {
 			t.Errorf("a commit (bumps %v): %v", bumps, code)
 		}
 		aborted("a commit", b)
@@ -48,14 +49,14 @@ func TestTransactionsOfLostPartitions(t *testing.T) {
 
 	b, p := begin()
 	lost["m-0"] = true
-	if code := b.end("id", p, false, false).Code; code != None {
+	if code := b.end("id", p, false, false).Code; code != errcode.None {
 		t.Errorf("an abort: %v", code)
 	}
 
 	b, p = begin()
 	b.end("id", p, true, true)
 	lost["m-0"] = true
-	if again := b.end("id", p, true, true).Code; again != ConcurrentTransactions || !b.markers[0].Commit {
+	if again := b.end("id", p, true, true).Code; again != errcode.ConcurrentTransactions || !b.markers[0].Commit {
 		t.Errorf("a commit that was decided before: %v, markers %+v", again, b.markers)
 	}
 }

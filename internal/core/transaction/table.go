@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -53,13 +54,13 @@ type Table struct {
 	retry    []string
 	resigned bool
 	// resignedWith is what everybody is told since.
-	resignedWith ErrorCode
+	resignedWith errcode.Code
 }
 
 // write is an append whose completion is awaited.
 type write struct {
 	token Token
-	done  func(now types.Millis, code ErrorCode, out *Effects)
+	done  func(now types.Millis, code errcode.Code, out *Effects)
 }
 
 // NewTable gives an empty table.
@@ -134,13 +135,13 @@ func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
 
 // change hands an id's next state to the log; done runs when it is there, or is
 // certainly not.
-func (t *Table) change(x *entry, next Metadata, out *Effects, done func(now types.Millis, code ErrorCode, out *Effects)) {
+func (t *Table) change(x *entry, next Metadata, out *Effects, done func(now types.Millis, code errcode.Code, out *Effects)) {
 	assert.That(!x.changing, "I-360: a second change of transactional id %q is on its way (%s)", x.id, next.State)
 	x.changing = true
 	value := next
-	t.append(Record{ID: x.id, Value: &value}, out, func(now types.Millis, code ErrorCode, out *Effects) {
+	t.append(Record{ID: x.id, Value: &value}, out, func(now types.Millis, code errcode.Code, out *Effects) {
 		x.changing = false
-		if code == None {
+		if code == errcode.None {
 			x.meta, x.persisted = next, true
 		}
 		done(now, code, out)
@@ -148,7 +149,7 @@ func (t *Table) change(x *entry, next Metadata, out *Effects, done func(now type
 	})
 }
 
-func (t *Table) append(r Record, out *Effects, done func(types.Millis, ErrorCode, *Effects)) {
+func (t *Table) append(r Record, out *Effects, done func(types.Millis, errcode.Code, *Effects)) {
 	t.lastToken++
 	t.writes = append(t.writes, write{token: t.lastToken, done: done})
 	out.Appends = append(out.Appends, Append{Token: t.lastToken, Record: r})
@@ -170,7 +171,7 @@ func (t *Table) park(x *entry, ev Event, out *Effects) bool {
 		return false
 	}
 	if len(x.parked) >= parkedMax {
-		out.answer(ev, ConcurrentTransactions)
+		out.answer(ev, errcode.ConcurrentTransactions)
 		return true
 	}
 	x.parked = append(x.parked, ev)
@@ -195,7 +196,7 @@ func (t *Table) unpark(now types.Millis, x *entry, out *Effects) {
 }
 
 // resign answers everything that waits, in a fixed order.
-func (t *Table) resign(now types.Millis, code ErrorCode, out *Effects) {
+func (t *Table) resign(now types.Millis, code errcode.Code, out *Effects) {
 	t.resigned, t.resignedWith = true, code
 	for _, w := range t.writes {
 		w.done(now, code, out)

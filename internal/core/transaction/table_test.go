@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -19,7 +20,7 @@ type bench struct {
 	held  []Append
 	hold  bool
 	// refuse is what the next writes are refused with, None for none.
-	refuse  ErrorCode
+	refuse  errcode.Code
 	answers map[RequestID]Response
 	markers []Markers
 	last    RequestID
@@ -69,7 +70,7 @@ func (b *bench) release() {
 	for len(b.held) > 0 {
 		a := b.held[0]
 		b.held = b.held[1:]
-		if b.refuse == None {
+		if b.refuse == errcode.None {
 			b.log = append(b.log, a.Record)
 		}
 		b.step(Appended{Token: a.Token, Code: b.refuse})
@@ -96,19 +97,19 @@ func (b *bench) init(id string, pid types.ProducerID, epoch int16) InitResponse 
 func (b *bench) fresh(id string) InitResponse {
 	b.t.Helper()
 	r := b.init(id, types.NoProducer, NoEpoch)
-	if r.Code != None {
+	if r.Code != errcode.None {
 		b.t.Fatalf("init of %s: %v", id, r.Code)
 	}
 	return r
 }
 
-func (b *bench) add(id string, p InitResponse, tps ...string) ErrorCode {
+func (b *bench) add(id string, p InitResponse, tps ...string) errcode.Code {
 	r := b.request()
 	b.step(Add{Request: r, ID: id, ProducerID: p.ProducerID, Epoch: p.Epoch, Partitions: parts(tps...)})
 	return b.codeOf(r)
 }
 
-func (b *bench) verify(id string, p InitResponse, tps ...string) ErrorCode {
+func (b *bench) verify(id string, p InitResponse, tps ...string) errcode.Code {
 	r := b.request()
 	b.step(Add{Request: r, ID: id, ProducerID: p.ProducerID, Epoch: p.Epoch, Partitions: parts(tps...), VerifyOnly: true})
 	return b.codeOf(r)
@@ -130,7 +131,7 @@ func (b *bench) end(id string, p InitResponse, commit, bumps bool) EndResponse {
 }
 
 // codeOf gives a request's answer, -1 while it waits.
-func (b *bench) codeOf(r RequestID) ErrorCode {
+func (b *bench) codeOf(r RequestID) errcode.Code {
 	if a, ok := b.answers[r].(CodeResponse); ok {
 		return a.Code
 	}
@@ -179,58 +180,58 @@ func TestLife(t *testing.T) {
 	b := newBench(t)
 	p := b.fresh("a")
 	want(t, "first epoch", p.Epoch, 0)
-	want(t, "verification before the transaction", b.verify("a", p, "x-0"), TransactionAbortable)
-	want(t, "add", b.add("a", p, "x-1", "x-0"), None)
-	want(t, "add again", b.add("a", p, "x-0"), None)
+	want(t, "verification before the transaction", b.verify("a", p, "x-0"), errcode.TransactionAbortable)
+	want(t, "add", b.add("a", p, "x-1", "x-0"), errcode.None)
+	want(t, "add again", b.add("a", p, "x-0"), errcode.None)
 	want(t, "records", len(b.log), 2)
-	want(t, "verification", b.verify("a", p, "x-0", "x-1"), None)
-	want(t, "verification of another one", b.verify("a", p, "y-0"), TransactionAbortable)
-	want(t, "add of more", b.add("a", p, "y-0"), None)
+	want(t, "verification", b.verify("a", p, "x-0", "x-1"), errcode.None)
+	want(t, "verification of another one", b.verify("a", p, "y-0"), errcode.TransactionAbortable)
+	want(t, "add of more", b.add("a", p, "y-0"), errcode.None)
 	want(t, "end", b.end("a", p, true, false), EndResponse{ProducerID: p.ProducerID, Epoch: 0})
 	if len(b.markers) != 1 || !b.markers[0].Commit || !slices.Equal(b.markers[0].Partitions, parts("x-0", "x-1", "y-0")) {
 		t.Fatalf("markers: %+v", b.markers)
 	}
-	want(t, "the end repeated while markers are written", b.end("a", p, true, false).Code, ConcurrentTransactions)
-	want(t, "an abort of it", b.end("a", p, false, false).Code, InvalidTxnState)
-	want(t, "add meanwhile", b.add("a", p, "x-0"), ConcurrentTransactions)
-	want(t, "a new producer meanwhile", b.init("a", types.NoProducer, NoEpoch).Code, ConcurrentTransactions)
+	want(t, "the end repeated while markers are written", b.end("a", p, true, false).Code, errcode.ConcurrentTransactions)
+	want(t, "an abort of it", b.end("a", p, false, false).Code, errcode.InvalidTxnState)
+	want(t, "add meanwhile", b.add("a", p, "x-0"), errcode.ConcurrentTransactions)
+	want(t, "a new producer meanwhile", b.init("a", types.NoProducer, NoEpoch).Code, errcode.ConcurrentTransactions)
 	m := b.markers[0]
 	b.step(MarkerWritten{ID: "a", ProducerID: m.ProducerID, Epoch: m.Epoch, Partition: m.Partitions[0]})
 	want(t, "state with two markers missing", b.state("a"), PrepareCommit)
 	b.writeMarkers()
 	want(t, "state", b.state("a"), CompleteCommit)
 	want(t, "the end repeated", b.end("a", p, true, false), EndResponse{ProducerID: p.ProducerID, Epoch: 0})
-	want(t, "an abort of it", b.end("a", p, false, false).Code, InvalidTxnState)
-	want(t, "the next transaction", b.add("a", p, "x-0"), None)
-	want(t, "its abort", b.end("a", p, false, false).Code, None)
+	want(t, "an abort of it", b.end("a", p, false, false).Code, errcode.InvalidTxnState)
+	want(t, "the next transaction", b.add("a", p, "x-0"), errcode.None)
+	want(t, "its abort", b.end("a", p, false, false).Code, errcode.None)
 	b.writeMarkers()
 	want(t, "state", b.state("a"), CompleteAbort)
-	want(t, "an end of nothing", b.end("a", b.fresh("a"), true, false).Code, InvalidTxnState)
+	want(t, "an end of nothing", b.end("a", b.fresh("a"), true, false).Code, errcode.InvalidTxnState)
 }
 
 // Of two producers with one transactional id the newer one goes on alone.
 func TestFencing(t *testing.T) {
 	b := newBench(t)
 	old := b.fresh("a")
-	want(t, "add", b.add("a", old, "x-0"), None)
-	want(t, "the newer one's first request", b.init("a", types.NoProducer, NoEpoch).Code, ConcurrentTransactions)
+	want(t, "add", b.add("a", old, "x-0"), errcode.None)
+	want(t, "the newer one's first request", b.init("a", types.NoProducer, NoEpoch).Code, errcode.ConcurrentTransactions)
 	m := b.markers[0]
 	if m.Commit || m.Epoch != old.Epoch+1 {
 		t.Fatalf("the old transaction ends by %+v, want an abort above epoch %d", m, old.Epoch)
 	}
-	want(t, "the old one", b.add("a", old, "x-0"), ProducerFenced)
-	want(t, "the old one's end", b.end("a", old, true, false).Code, ProducerFenced)
+	want(t, "the old one", b.add("a", old, "x-0"), errcode.ProducerFenced)
+	want(t, "the old one's end", b.end("a", old, true, false).Code, errcode.ProducerFenced)
 	b.writeMarkers()
 	p := b.fresh("a")
 	want(t, "epoch", p.Epoch, old.Epoch+2)
-	want(t, "the old one, going on from its epoch", b.init("a", old.ProducerID, old.Epoch).Code, ProducerFenced)
-	want(t, "another id", b.add("a", InitResponse{ProducerID: 7}, "x-0"), InvalidProducerIDMapping)
-	want(t, "another transactional id", b.add("b", p, "x-0"), InvalidProducerIDMapping)
-	want(t, "too long", func() ErrorCode {
+	want(t, "the old one, going on from its epoch", b.init("a", old.ProducerID, old.Epoch).Code, errcode.ProducerFenced)
+	want(t, "another id", b.add("a", InitResponse{ProducerID: 7}, "x-0"), errcode.InvalidProducerIDMapping)
+	want(t, "another transactional id", b.add("b", p, "x-0"), errcode.InvalidProducerIDMapping)
+	want(t, "too long", func() errcode.Code {
 		r := b.request()
 		b.step(Init{Request: r, ID: "a", Timeout: 60_001, ProducerID: -1, Epoch: -1, FreshProducerID: -1})
 		return b.answers[r].(InitResponse).Code
-	}(), InvalidTransactionTimeout)
+	}(), errcode.InvalidTransactionTimeout)
 }
 
 // KIP-360: a producer that names its epoch gets the next one, once.
@@ -240,10 +241,10 @@ func TestBumpIsRepeatable(t *testing.T) {
 	q := b.init("a", p.ProducerID, p.Epoch)
 	want(t, "bumped", q, InitResponse{ProducerID: p.ProducerID, Epoch: p.Epoch + 1})
 	want(t, "repeated", b.init("a", p.ProducerID, p.Epoch), q)
-	want(t, "add", b.add("a", q, "x-0"), None)
-	want(t, "repeated late", b.init("a", p.ProducerID, p.Epoch).Code, ProducerFenced)
+	want(t, "add", b.add("a", q, "x-0"), errcode.None)
+	want(t, "repeated late", b.init("a", p.ProducerID, p.Epoch).Code, errcode.ProducerFenced)
 	want(t, "state", b.state("a"), Ongoing)
-	want(t, "bump in a transaction", b.init("a", q.ProducerID, q.Epoch).Code, ConcurrentTransactions)
+	want(t, "bump in a transaction", b.init("a", q.ProducerID, q.Epoch).Code, errcode.ConcurrentTransactions)
 	b.writeMarkers()
 	r := b.init("a", q.ProducerID, q.Epoch)
 	want(t, "and again", r, InitResponse{ProducerID: p.ProducerID, Epoch: q.Epoch + 1})
@@ -256,20 +257,20 @@ func TestEndsThatBump(t *testing.T) {
 	want(t, "an abort of nothing", b.end("a", p, false, true), EndResponse{ProducerID: p.ProducerID, Epoch: 1})
 	want(t, "state", b.state("a"), CompleteAbort)
 	p.Epoch = 1
-	want(t, "a commit of nothing", b.end("a", p, true, true).Code, InvalidTxnState)
-	want(t, "add", b.add("a", p, "x-0"), None)
+	want(t, "a commit of nothing", b.end("a", p, true, true).Code, errcode.InvalidTxnState)
+	want(t, "add", b.add("a", p, "x-0"), errcode.None)
 	e := b.end("a", p, true, true)
 	want(t, "end", e, EndResponse{ProducerID: p.ProducerID, Epoch: 2})
 	want(t, "markers' epoch", b.markers[0].Epoch, int16(2))
-	want(t, "repeated, markers on their way", b.end("a", p, true, true).Code, ConcurrentTransactions)
+	want(t, "repeated, markers on their way", b.end("a", p, true, true).Code, errcode.ConcurrentTransactions)
 	b.writeMarkers()
 	want(t, "repeated", b.end("a", p, true, true), e)
-	want(t, "repeated as an abort", b.end("a", p, false, true).Code, InvalidTxnState)
+	want(t, "repeated as an abort", b.end("a", p, false, true).Code, errcode.InvalidTxnState)
 	next := InitResponse{ProducerID: e.ProducerID, Epoch: e.Epoch}
-	want(t, "add to the next", b.add("a", next, "x-0"), None)
-	want(t, "repeated late", b.end("a", p, true, true).Code, ProducerFenced)
+	want(t, "add to the next", b.add("a", next, "x-0"), errcode.None)
+	want(t, "repeated late", b.end("a", p, true, true).Code, errcode.ProducerFenced)
 	want(t, "state", b.state("a"), Ongoing)
-	want(t, "a partition of the old epoch", b.add("a", p, "x-0"), ProducerFenced)
+	want(t, "a partition of the old epoch", b.add("a", p, "x-0"), errcode.ProducerFenced)
 }
 
 // When epochs run out the producer goes on with another id, whoever ends it.
@@ -279,9 +280,9 @@ func TestEpochsRunOut(t *testing.T) {
 	b.log[0].Value.Epoch = lastClientEpoch
 	b.load()
 	p.Epoch = lastClientEpoch
-	want(t, "add", b.add("a", p, "x-0"), None)
+	want(t, "add", b.add("a", p, "x-0"), errcode.None)
 	e := b.end("a", p, true, true)
-	if e.Code != None || e.Epoch != 0 || e.ProducerID == p.ProducerID {
+	if e.Code != errcode.None || e.Epoch != 0 || e.ProducerID == p.ProducerID {
 		t.Fatalf("end: %+v", e)
 	}
 	want(t, "markers' id", b.markers[0].ProducerID, p.ProducerID)
@@ -289,7 +290,7 @@ func TestEpochsRunOut(t *testing.T) {
 	b.load() // the markers go out again
 	b.writeMarkers()
 	want(t, "repeated", b.end("a", p, true, true), e)
-	want(t, "add to the next", b.add("a", InitResponse{ProducerID: e.ProducerID}, "x-0"), None)
+	want(t, "add to the next", b.add("a", InitResponse{ProducerID: e.ProducerID}, "x-0"), errcode.None)
 	b.end("a", InitResponse{ProducerID: e.ProducerID}, false, false)
 	b.writeMarkers()
 
@@ -315,7 +316,7 @@ func TestTimeout(t *testing.T) {
 	b.now++
 	b.step(Sweep{})
 	want(t, "state", b.state("a"), PrepareAbort)
-	want(t, "commit of it", b.end("a", p, true, false).Code, ProducerFenced)
+	want(t, "commit of it", b.end("a", p, true, false).Code, errcode.ProducerFenced)
 	b.writeMarkers()
 	want(t, "state", b.state("a"), CompleteAbort)
 
@@ -361,17 +362,17 @@ func TestNothingBeforeItIsDurable(t *testing.T) {
 	b.hold = false
 	b.writeMarkers()
 
-	b.refuse = CoordinatorNotAvailable
-	want(t, "refused", b.add("a", p, "x-0"), CoordinatorNotAvailable)
-	want(t, "refused", b.init("new", types.NoProducer, NoEpoch).Code, CoordinatorNotAvailable)
+	b.refuse = errcode.CoordinatorNotAvailable
+	want(t, "refused", b.add("a", p, "x-0"), errcode.CoordinatorNotAvailable)
+	want(t, "refused", b.init("new", types.NoProducer, NoEpoch).Code, errcode.CoordinatorNotAvailable)
 	want(t, "ids", b.table.IDs(), 1)
-	b.refuse = None
-	want(t, "taken", b.add("a", p, "x-0"), None)
+	b.refuse = errcode.None
+	want(t, "taken", b.add("a", p, "x-0"), errcode.None)
 	b.end("a", p, true, false)
-	b.refuse = CoordinatorNotAvailable
+	b.refuse = errcode.CoordinatorNotAvailable
 	b.writeMarkers()
 	want(t, "no room for the completion", b.state("a"), PrepareCommit)
-	b.refuse = None
+	b.refuse = errcode.None
 	b.step(Sweep{})
 	want(t, "the next sweep completes it", b.state("a"), CompleteCommit)
 }
@@ -383,13 +384,13 @@ func TestResign(t *testing.T) {
 	b.add("a", p, "x-0")
 	b.add("a", p, "x-1")
 	b.end("a", p, true, false)
-	b.step(Resign{Code: NotCoordinator})
+	b.step(Resign{Code: errcode.NotCoordinator})
 	for r := b.last - 2; r <= b.last; r++ {
 		switch a := b.answers[r].(type) {
 		case CodeResponse:
-			want(t, "add", a.Code, NotCoordinator)
+			want(t, "add", a.Code, errcode.NotCoordinator)
 		case EndResponse:
-			want(t, "end", a.Code, NotCoordinator)
+			want(t, "end", a.Code, errcode.NotCoordinator)
 		default:
 			t.Errorf("request %d: %T", r, a)
 		}
@@ -430,14 +431,14 @@ func TestBrokenInvariants(t *testing.T) {
 	}
 	f("a completion of nothing", "I-362", func(b *bench) { b.step(Appended{Token: 9}) })
 	f("a step after the end", "I-361", func(b *bench) {
-		b.step(Resign{Code: NotCoordinator})
+		b.step(Resign{Code: errcode.NotCoordinator})
 		b.step(Sweep{})
 	})
 	f("two changes at once", "I-360", func(b *bench) {
 		b.fresh("a")
 		x := b.table.ids["a"]
 		var out Effects
-		none := func(types.Millis, ErrorCode, *Effects) {}
+		none := func(types.Millis, errcode.Code, *Effects) {}
 		b.table.change(x, x.meta, &out, none)
 		b.table.change(x, x.meta, &out, none)
 	})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -138,7 +139,7 @@ func walk(t *testing.T, r *rand.Rand) int {
 		switch n := r.IntN(20); {
 		case n < 3 || !c.has:
 			p := b.init(c.id, types.NoProducer, NoEpoch)
-			if p.Code == None && p.ProducerID != 0 {
+			if p.Code == errcode.None && p.ProducerID != 0 {
 				j.handed(c.id, p, false)
 				c.p, c.has, c.added = p, true, nil
 			}
@@ -147,16 +148,16 @@ func walk(t *testing.T, r *rand.Rand) int {
 			q := b.request()
 			b.step(Add{Request: q, ID: c.id, ProducerID: c.p.ProducerID, Epoch: c.p.Epoch, Partitions: []types.TopicPartition{tp}})
 			switch b.codeOf(q) {
-			case None:
+			case errcode.None:
 				c.added = append(c.added, tp)
-			case ProducerFenced, InvalidProducerIDMapping:
+			case errcode.ProducerFenced, errcode.InvalidProducerIDMapping:
 				c.has = false
 			}
 		case n < 13:
 			commit := r.IntN(2) == 0
 			e := b.end(c.id, c.p, commit, c.bumps)
 			switch e.Code {
-			case None:
+			case errcode.None:
 				if m, ok := b.table.Describe(c.id); ok && commit && len(c.added) > 0 && m.State != PrepareCommit && m.State != CompleteCommit {
 					t.Fatalf("%s was told of a commit in state %s", c.id, m.State)
 				}
@@ -166,7 +167,7 @@ func walk(t *testing.T, r *rand.Rand) int {
 					c.p.ProducerID, c.p.Epoch = e.ProducerID, e.Epoch
 				}
 				c.added = nil
-			case ProducerFenced, InvalidProducerIDMapping:
+			case errcode.ProducerFenced, errcode.InvalidProducerIDMapping:
 				c.has = false
 			}
 		case n < 16:
@@ -191,18 +192,18 @@ func walk(t *testing.T, r *rand.Rand) int {
 				b.release()
 			}
 		case n == 18:
-			b.refuse = CoordinatorNotAvailable
+			b.refuse = errcode.CoordinatorNotAvailable
 			b.hold = false
 			b.release()
 			b.step(Add{ID: c.id, ProducerID: c.p.ProducerID, Epoch: c.p.Epoch, Partitions: []types.TopicPartition{{Topic: "y"}}})
-			b.refuse = None
+			b.refuse = errcode.None
 		default: // the coordinator dies; what it was writing is there or isn't
 			reached := r.IntN(len(b.held) + 1)
 			for _, a := range b.held[:reached] {
 				b.log = append(b.log, a.Record)
 			}
 			b.held, b.hold = nil, false
-			b.step(Resign{Code: NotCoordinator})
+			b.step(Resign{Code: errcode.NotCoordinator})
 			check()
 			b.load()
 		}

@@ -3,6 +3,7 @@ package transaction
 import (
 	"slices"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -42,7 +43,7 @@ func (t *Table) endWithin(now types.Millis, ev EndWithin, out *Effects) {
 		}
 		r.Aborted = append(r.Aborted, l)
 		out.Notes = append(out.Notes, Note{ID: x.id, What: "transaction is aborted: partitions of it are closed for a switchover", Metadata: *m})
-		t.decide(x, m.fenced(t.wall(now)), out, func(ErrorCode, *Effects) {})
+		t.decide(x, m.fenced(t.wall(now)), out, func(errcode.Code, *Effects) {})
 	}
 	out.reply(ev.Request, r)
 }

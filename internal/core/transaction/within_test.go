@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/types"
 )
 
@@ -64,7 +65,7 @@ func TestEndWithin(t *testing.T) {
 	}
 	b.writeMarkers()
 	f(nil, nil)
-	if code := b.end("open", open, true, false).Code; code != ProducerFenced {
+	if code := b.end("open", open, true, false).Code; code != errcode.ProducerFenced {
 		t.Errorf("the aborted producer's commit: %v", code)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/config"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
@@ -53,7 +54,7 @@ type Peers interface {
 	// answer has a code for each partition of each marker, in their order.
 	WriteTxnMarkers(ctx context.Context, broker types.BrokerID, markers []Marker) ([][]wire.ErrCode, error)
 	// AddPartitionsToTxn asks a coordinator for all of the partitions.
-	AddPartitionsToTxn(ctx context.Context, broker types.BrokerID, add transaction.Add) (transaction.ErrorCode, error)
+	AddPartitionsToTxn(ctx context.Context, broker types.BrokerID, add transaction.Add) (errcode.Code, error)
 }
 
 // MarkerPatience is how long a broker waits for a marker's replication.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/mirror"
 	"tidemark/internal/core/transaction"
@@ -13,18 +14,18 @@ import (
 
 // Enlist implements api.Transactions: it asks the coordinator of a transaction,
 // wherever it is, to take partitions in, or whether they are in (KIP-890).
-func (c *Coordinator) Enlist(ctx context.Context, add transaction.Add) transaction.ErrorCode {
+func (c *Coordinator) Enlist(ctx context.Context, add transaction.Add) errcode.Code {
 	at, err := c.topic.Leader(ctx, add.ID)
 	switch {
 	case err != nil:
-		return transaction.CoordinatorNotAvailable
+		return errcode.CoordinatorNotAvailable
 	case at == c.o.NodeID:
 		return c.Add(ctx, add)
 	}
 	code, err := c.o.Peers.AddPartitionsToTxn(ctx, at, add)
 	if err != nil {
 		c.o.Logger.Debug("a transaction's coordinator can't be asked", "broker", at, "transactionalId", add.ID, "err", err)
-		return transaction.CoordinatorNotAvailable
+		return errcode.CoordinatorNotAvailable
 	}
 	return code
 }

@@ -9,6 +9,7 @@ import (
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/clock"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
 )
@@ -40,7 +41,7 @@ func newLoop(c *Coordinator, partition int32, epoch types.LeaderEpoch) *loop {
 // Run implements statelog.Loop. A write of unknown outcome ends a life, too: the log
 // says what was decided.
 func (l *loop) Run() {
-	defer l.inbox.Shut(transaction.CodeResponse{Code: transaction.NotCoordinator})
+	defer l.inbox.Shut(transaction.CodeResponse{Code: errcode.NotCoordinator})
 	l.Serve(l.live, func(err error) { l.Logger.Warn("transaction coordinator loads its ids anew", "err", err) })
 }
 
@@ -78,7 +79,7 @@ func (l *loop) now() types.Millis {
 // end answers everything that still waits.
 func (l *loop) end(err error) {
 	l.life.Add(1)
-	code := transaction.ErrorCode(l.EndCode(err))
+	code := l.EndCode(err)
 	_ = statelog.Guarded(func() error { // a table that broke an invariant may not be able to
 		l.effects.Reset()
 		l.table.Step(l.clock.Now(), transaction.Resign{Code: code}, &l.effects)

@@ -14,6 +14,7 @@ import (
 
 	"tidemark/internal/await"
 	"tidemark/internal/broker/coordinator/statelog"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/transaction"
@@ -78,8 +79,8 @@ func (w *town) WriteTxnMarkers(_ context.Context, b types.BrokerID, markers []Ma
 	return all, nil
 }
 
-func (w *town) AddPartitionsToTxn(context.Context, types.BrokerID, transaction.Add) (transaction.ErrorCode, error) {
-	return transaction.None, nil
+func (w *town) AddPartitionsToTxn(context.Context, types.BrokerID, transaction.Add) (errcode.Code, error) {
+	return errcode.None, nil
 }
 
 func part(n int32) types.TopicPartition { return types.TopicPartition{Topic: "t", Partition: n} }
@@ -234,14 +235,14 @@ func TestNoCoordinatorBeforeTheUpgrade(t *testing.T) {
 
 // A write of unknown outcome is told from one that was refused.
 func TestOutcome(t *testing.T) {
-	f := func(err error, code transaction.ErrorCode, known bool) {
+	f := func(err error, code errcode.Code, known bool) {
 		t.Helper()
 		if got, err := outcome(err); got != code || (err == nil) != known {
 			t.Errorf("%v, %v", got, err)
 		}
 	}
-	f(nil, transaction.None, true)
-	f(wire.ErrNotEnoughReplicas, transaction.CoordinatorNotAvailable, true)
+	f(nil, errcode.None, true)
+	f(wire.ErrNotEnoughReplicas, errcode.CoordinatorNotAvailable, true)
 	f(wire.ErrNotEnoughReplicasAfterAppend, 0, false)
 	f(wire.ErrRequestTimedOut, 0, false)
 	f(wire.ErrNotLeaderOrFollower, 0, false)

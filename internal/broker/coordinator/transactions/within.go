@@ -3,6 +3,7 @@ package transactions
 import (
 	"context"
 
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
 )
@@ -24,7 +25,7 @@ func (c *Coordinator) EndWithin(ctx context.Context, tps []types.TopicPartition)
 		r, code := submit[transaction.WithinResponse](ctx, l, func(id transaction.RequestID) transaction.Event {
 			return transaction.EndWithin{Request: id, Partitions: tps}
 		})
-		if code == transaction.None {
+		if code == errcode.None {
 			all = append(all, Within{Partition: l.Partition, WithinResponse: r})
 		}
 	}
