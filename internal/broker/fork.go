@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
@@ -367,7 +369,7 @@ func (d *logDir) takeFork(id meta.PartitionID, tp types.TopicPartition) error {
 		}
 	}
 	// Not synced: after a crash the folder is found under either name.
-	if err := d.fs.Rename(filepath.Join(d.path, forkFolder(id)), final); err != nil {
+	if err := d.fs.Rename(filepath.Join(d.path, forkFolder(id)), final); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if vfs.IsDiskFault(err) {
 			err = fmt.Errorf("%w: %w", log.ErrOffline, err)
 		}
@@ -375,6 +377,20 @@ func (d *logDir) takeFork(id meta.PartitionID, tp types.TopicPartition) error {
 	}
 	d.forks.take(id)
 	return nil
+}
+
+// errForkLost is matched by the error of a fork's replica without its folder.
+var errForkLost = errors.New("the folder of this fork is gone, and with it the mirror's records in it")
+
+// lostFork is the error for a partition that has no folder here and is a drill's fork,
+// held by this replica in sync: empty it would pass for what a failover finds. Taken
+// out of the ISR it may copy the fork from the others.
+func (p *Partition) lostFork(rec *meta.PartitionRecord) error {
+	drill, _, forked := core.Forked(rec)
+	if !forked || rec.Promotions[0].LogEnd <= 0 || !rec.InISR(p.env.nodeID) {
+		return nil
+	}
+	return fmt.Errorf("%w (%s in %s): delete the drill (mirror drill delete %s) and make it again", errForkLost, p.tp, p.dir.path, drill)
 }
 
 // clearFork removes a fork that was found at the start and whose topic never came.

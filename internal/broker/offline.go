@@ -83,7 +83,8 @@ func (p *Partition) couldNotOpen(err error) {
 	before := p.unread
 	p.unread = nil
 	var file *fs.PathError
-	if !errors.As(err, &file) || p.dir.failure() != nil {
+	isFork := errors.Is(err, errForkLost)
+	if !isFork && !errors.As(err, &file) || p.dir.failure() != nil {
 		return
 	}
 	if vfs.IsDiskFault(err) {
@@ -96,6 +97,9 @@ func (p *Partition) couldNotOpen(err error) {
 		wait = min(2*before.wait, reopenMost)
 	}
 	p.unread = &unread{at: p.env.ticks() + wait, wait: wait}
+	if isFork {
+		return // its error says what to do
+	}
 	p.env.logger.Warn("partition will be opened again later; to have it copied anew from the other replicas, stop the node and move its folder away",
 		"partition", p.tp.String(), "inMs", int64(wait), "file", file.Path)
 }
@@ -119,7 +123,7 @@ func (b *Broker) mindOffline() {
 	var unusable []control.Unusable
 	for p := range b.Partitions() {
 		if p.down.Load() {
-			unusable = append(unusable, control.Unusable{Partition: meta.PartitionID{Topic: p.id, Number: p.tp.Partition}, Lost: p.dir.failure() != nil})
+			unusable = append(unusable, control.Unusable{Partition: meta.PartitionID{Topic: p.id, Number: p.tp.Partition}, Lost: p.lost.Load() || p.dir.failure() != nil})
 		}
 	}
 	if len(unusable) == 0 {

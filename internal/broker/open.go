@@ -92,6 +92,9 @@ func (p *Partition) openLog(topic config.Topic, record *meta.PartitionRecord) (*
 	_, err := p.dir.fs.Stat(filepath.Join(p.dir.path, p.tp.String()))
 	found := err == nil
 	if errors.Is(err, fs.ErrNotExist) {
+		if err := p.lostFork(record); err != nil {
+			return nil, log.Recovery{}, err
+		}
 		p.tellGone(record)
 		err = p.dir.checkpoints.Begin(p.tp)
 	}

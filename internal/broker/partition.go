@@ -83,6 +83,7 @@ type Partition struct {
 	throttled atomic.Pointer[throttled]
 	fetches   fetchNotes
 	down      atomic.Bool // offline, for the clock
+	lost      atomic.Bool // offline, and its records are gone
 
 	// The rest belongs to the shard.
 
@@ -305,6 +306,7 @@ func (p *Partition) goOffline(cause error) {
 		return
 	}
 	p.offline = wire.Errorf(wire.ErrKafkaStorageError, "%s is offline: %v", p.tp, cause)
+	p.lost.Store(errors.Is(cause, errForkLost))
 	p.down.Store(true)
 	p.publish()
 	p.unfollow()

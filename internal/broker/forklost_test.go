@@ -1,0 +1,62 @@
+package broker
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"tidemark/internal/broker/api"
+	"tidemark/internal/wire"
+)
+
+// TestAForkWhoseFolderIsLost is an error of the drill, that says what to do: an empty
+// log in its place would pass for a rehearsal of a failover that loses everything.
+func TestAForkWhoseFolderIsLost(t *testing.T) {
+	f := func(when string, lose func(w *world, b *Broker, show func()) *Broker) {
+		t.Run(when, func(t *testing.T) {
+			w, b := startForked(t)
+			r := forkRequest(t, b, "run")
+			if _, err := (mirrorNode{b}).Fork(testContext(t), r); err != nil {
+				t.Fatal(err)
+			}
+			if err := (mirrorNode{b}).ForksMade(); err != nil {
+				t.Fatal(err)
+			}
+			b = lose(w, b, func() { makeForkTopic(t, b, r) })
+			eventually(t, "the fork is offline", func() bool {
+				p, ok := b.PartitionByName(r.Name.Topic, 0)
+				return ok && p.down.Load()
+			})
+			_, err := appendTo(t, mustPartition(t, b, r.Name.Topic, 0), 1, "x")
+			wantCode(t, "a write to the fork", err, wire.ErrKafkaStorageError)
+			said := (mirrorNode{b}).Prove(testContext(t), r.As, []byte("k"), []byte("v"), time.Minute)
+			if said == nil || api.CodeOf(err) == 0 || !strings.Contains(said.Error(), "the folder of this fork is gone") || !strings.Contains(said.Error(), "mirror drill delete d") {
+				t.Errorf("the drill is told %v", said)
+			}
+			if folders := forksOnDisk(t, w.fs); len(folders) > 0 {
+				t.Errorf("an empty log was made: %v", folders)
+			}
+			if o := mustAppend(t, mustPartition(t, b, "a", 0), "x"); o != r.To {
+				t.Errorf("the mirror's log goes on at %d", o)
+			}
+			endDrill(t, b)
+			closeNode(t, b)
+		})
+	}
+	remove := func(w *world, folder string) {
+		if err := w.fs.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f("before it is shown", func(w *world, b *Broker, show func()) *Broker {
+		remove(w, "/data/"+forksOnDisk(t, w.fs)[0])
+		show()
+		return b
+	})
+	f("while the node is stopped", func(w *world, b *Broker, show func()) *Broker {
+		show()
+		closeNode(t, b)
+		remove(w, "/data/drill.d.a-0")
+		return w.open()
+	})
+}
