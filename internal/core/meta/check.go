@@ -165,6 +165,9 @@ func (r *MirrorRecord) check() error {
 	if r.Name == "" || !slices.Contains(mirrorWants, r.Want) {
 		return fmt.Errorf("mirror %q is asked to be %q", r.Name, r.Want)
 	}
+	if s := r.Switch; s != nil && (s.Attempt.Number < 1 || !slices.Contains(switchStates, s.State)) {
+		return fmt.Errorf("mirror %q: switchover %d is %q", r.Name, s.Attempt.Number, s.State)
+	}
 	if r.Cut == nil {
 		return nil
 	}

@@ -64,8 +64,9 @@ func KnownFeatures() []Feature {
 	return []Feature{
 		{Name: FeatureGroups, Levels: LevelRange{Min: 0, Max: 1}, Absent: 0, Fresh: 1,
 			Tells: []string{"groups of the consumer protocol (KIP-848)"}},
-		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: LevelDrills}, Absent: 1, Fresh: LevelDrills,
-			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs, SCRAM credentials, the cuts of consistent failovers", "drills of any size"}},
+		{Name: FeatureMetadata, Levels: LevelRange{Min: 1, Max: LevelAttempts}, Absent: 1, Fresh: LevelAttempts,
+			Tells: []string{"topics, partitions, mirrors, nodes", "ACLs, SCRAM credentials, the cuts of consistent failovers", "drills of any size",
+				"switchovers whose source opens again after their node has died"}},
 		{Name: FeatureTransactions, Levels: LevelRange{Min: 0, Max: 2}, Absent: 0, Fresh: 2,
 			Tells: []string{"flexible fields in the state of transactions", "an epoch for each transaction, partitions added by the brokers (KIP-890)"}},
 	}

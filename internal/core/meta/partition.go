@@ -52,6 +52,9 @@ type PartitionRecord struct {
 	// Fence, if not nil: a switchover has closed a partition of this cluster's own
 	// to clients' writes. It is read-only then, and no mirror (IsMirror).
 	Fence *Fence `json:"fence,omitempty"`
+	// Returned is the fence that a mirror's side took back last: one of that attempt, or of
+	// an earlier one, that comes afterwards closes nothing (docs/adr/0032).
+	Returned *Fence `json:"returned,omitempty" level:"4"`
 	// OwnTimelines are ids of entries that this cluster made without a promotion: by an abandoned start (R24).
 	OwnTimelines []string `json:"ownTimelines,omitempty"`
 	// Promotions are kept, oldest first, until the topic is deleted (R23).
@@ -65,7 +68,12 @@ type Fence struct {
 	ClusterID string       `json:"clusterId"`
 	StartID   string       `json:"startId"`
 	At        types.Millis `json:"at"`
+	// Attempt is the switchover of that start; zero if its program or this cluster knew none.
+	Attempt Attempt `json:"attempt,omitzero" level:"4"`
 }
+
+// IsOfStart reports whether both are of one start of one mirror.
+func (f *Fence) IsOfStart(o Fence) bool { return f.ClusterID == o.ClusterID && f.StartID == o.StartID }
 
 // IsMirror reports whether only a mirror may write the partition.
 func (r *PartitionRecord) IsMirror() bool { return !r.Writable && r.Mirror != nil && r.Fence == nil }
@@ -217,6 +225,10 @@ func (r PartitionRecord) Clone() PartitionRecord {
 	if r.Fence != nil {
 		f := *r.Fence
 		r.Fence = &f
+	}
+	if r.Returned != nil {
+		f := *r.Returned
+		r.Returned = &f
 	}
 	return r
 }

@@ -226,6 +226,8 @@ type MirrorRecord struct {
 	CreatedAt types.Millis      `json:"createdAt"`
 	// Cut is the one of the last consistent failover, nil if there was none. It counts for the start that it names alone.
 	Cut *ConsistentCut `json:"cut,omitempty" level:"2"`
+	// Switch is the newest switchover, nil if there was none since LevelAttempts.
+	Switch *Switchover `json:"switch,omitempty" level:"4"`
 }
 
 // ConsistentCut says at which offsets partitions are promoted, so that no

@@ -252,8 +252,10 @@ const (
 	TooLate            Reason = "TOO_LATE"
 	NothingToAbandon   Reason = "NOTHING_TO_ABANDON"
 	AlreadyFenced      Reason = "ALREADY_FENCED"
-	SourceIsMirror     Reason = "SOURCE_IS_A_MIRROR"
-	NoGap              Reason = "NO_GAP"
+	// FenceUnnamed: a fence names no attempt, so that a mirror's side can't take it back by itself.
+	FenceUnnamed   Reason = "FENCE_UNNAMED"
+	SourceIsMirror Reason = "SOURCE_IS_A_MIRROR"
+	NoGap          Reason = "NO_GAP"
 )
 
 // BackoffMax is the longest wait before the given attempt (1 is the first

@@ -188,42 +188,6 @@ func forgetStart(m *meta.MirrorState) {
 	m.GivenUpFrom, m.Before, m.EndBefore, m.PlanID, m.Rollback, m.WasWritable, m.GapAccepted = nil, nil, 0, "", false, false, false
 }
 
-// CloseForSwitchover fences the writers of a partition that another cluster is
-// about to take over (DESIGN §6.4): read-only in a new leader epoch, the list unchanged. Closed
-// already by the same mirror's start, it stays as it is.
-func CloseForSwitchover(rec *meta.PartitionRecord, f meta.Fence) (meta.PartitionRecord, error) {
-	switch {
-	case rec.Fence != nil && rec.Fence.ClusterID == f.ClusterID && rec.Fence.StartID == f.StartID:
-		return *rec, nil
-	case rec.Fence != nil:
-		return meta.PartitionRecord{}, &Refusal{AlreadyFenced, fmt.Sprintf("it is closed for a switchover to cluster %s already", rec.Fence.ClusterID)}
-	case !rec.Writable:
-		return meta.PartitionRecord{}, &Refusal{SourceIsMirror, "it is a mirror itself: switch over from where it is written"}
-	}
-	out := rec.Clone()
-	out.Writable, out.Fence = false, &f
-	out.LeaderEpoch++
-	checkChange(rec, &out)
-	return out, nil
-}
-
-// Reopen takes a fence back: writable again, in a new leader epoch. startID empty
-// is an operator's word here, who needs no other's. A partition that is
-// not fenced stays as it is.
-func Reopen(rec *meta.PartitionRecord, startID string) (meta.PartitionRecord, error) {
-	switch {
-	case rec.Fence == nil:
-		return *rec, nil
-	case startID != "" && startID != rec.Fence.StartID:
-		return meta.PartitionRecord{}, &Refusal{StaleRequest, fmt.Sprintf("it is closed for start %s, not %s", rec.Fence.StartID, startID)}
-	}
-	out := rec.Clone()
-	out.Writable, out.Fence = true, nil
-	out.LeaderEpoch++
-	checkChange(rec, &out)
-	return out, nil
-}
-
 // AcceptGap lets a partition that stands at a gap go on behind it, once (R28).
 func AcceptGap(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
 	if err := mustMirror(rec); err != nil {
