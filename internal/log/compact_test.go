@@ -557,10 +557,9 @@ func TestAbortedBelowTheDirtyRange(t *testing.T) {
 // compaction says so, above its end, until the log begins anew (ADR 27).
 func TestCutBelowCompactionSurvivesCrashes(t *testing.T) {
 	between := 0
-	for n := 0; ; n++ {
-		mem := memFS(t)
-		ffs := faultfs.New(mem)
-		l, dir := openWithCheckpoints(t, ffs, &memoKeeper{})
+	var cleaned, end types.Offset
+	atEveryCrash(t, func(fsys vfs.FS) *Log {
+		l, dir := openWithCheckpoints(t, fsys, &memoKeeper{})
 		c := l.Config()
 		c.Compact, c.Delete, c.MinCleanableDirtyRatio, c.SegmentBytes = true, false, 0, 300
 		l.UpdateConfig(c)
@@ -571,35 +570,26 @@ func TestCutBelowCompactionSurvivesCrashes(t *testing.T) {
 		if err := dir.Write(); err != nil {
 			t.Fatal(err)
 		}
-		cleaned, end := l.Cleaned(), l.View().LogEnd
-		rule := ffs.Inject(faultfs.Rule{Kinds: faultfs.Mutating, Skip: n, Times: 1, Late: n%2 == 1})
+		cleaned, end = l.Cleaned(), l.View().LogEnd
+		return l
+	}, func(l *Log) error {
 		_, err := l.Cut(0, CutReason{Cause: CauseDivergence})
-		fired := rule.Fired() > 0
-		rule.Remove()
-		if err != nil && !fired {
-			t.Fatal(err)
+		return err
+	}, func(disk vfs.FS, where string) {
+		again, _ := openWithCheckpoints(t, disk, &memoKeeper{})
+		v := again.View()
+		switch {
+		case v.LogEnd == end && again.Cleaned() == cleaned, v.LogEnd == v.LogStart:
+		case again.Cleaned() <= v.LogEnd:
+			t.Fatalf("%s: the log ends at %d of %d, and is compacted to %d of %d", where, v.LogEnd, end, again.Cleaned(), cleaned)
+		default:
+			between++
 		}
-		for seed := range uint64(5) {
-			disk := mem.CrashClone(vfs.CrashConfig{Seed: seed, KeepBlock: float64(seed) / 4, KeepEntry: float64(seed) / 4})
-			again, _ := openWithCheckpoints(t, disk, &memoKeeper{})
-			v := again.View()
-			switch {
-			case v.LogEnd == end && again.Cleaned() == cleaned, v.LogEnd == v.LogStart:
-			case again.Cleaned() <= v.LogEnd:
-				t.Fatalf("op %d, seed %d: the log ends at %d of %d, and is compacted to %d of %d", n, seed, v.LogEnd, end, again.Cleaned(), cleaned)
-			default:
-				between++
-			}
-			if _, err := again.Restart(0, CutReason{Cause: CauseRestart}); err != nil || again.Cleaned() > 0 {
-				t.Fatalf("op %d, seed %d: begun anew it is compacted to %d: %v", n, seed, again.Cleaned(), err)
-			}
-			again.CloseUnclean()
+		if _, err := again.Restart(0, CutReason{Cause: CauseRestart}); err != nil || again.Cleaned() > 0 {
+			t.Fatalf("%s: begun anew it is compacted to %d: %v", where, again.Cleaned(), err)
 		}
-		l.CloseUnclean()
-		if !fired {
-			break
-		}
-	}
+		again.CloseUnclean()
+	})
 	if between == 0 {
 		t.Error("no crash came in the middle")
 	}

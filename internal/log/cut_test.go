@@ -169,39 +169,57 @@ func TestCutSurvivesCrashes(t *testing.T) {
 	reason := CutReason{Cause: CauseTimeline, Timelines: []byte(`{"new":true}`)}
 	for _, o := range []types.Offset{0, 7, 15, 30, 39, 40} {
 		want := shortStory(t, int(o), min(35, o))
-		for n := 0; ; n++ {
-			mem := memFS(t)
-			ffs := faultfs.New(mem)
-			keeper := &memoKeeper{}
-			l, dir := openWithCheckpoints(t, ffs, keeper)
+		var keeper *memoKeeper
+		atEveryCrash(t, func(fsys vfs.FS) *Log {
+			keeper = &memoKeeper{}
+			l, dir := openWithCheckpoints(t, fsys, keeper)
 			story(t, l)
 			l.SetHighWatermark(35)
 			if err := errors.Join(l.SetTimelineCheckpoint([]byte("old")), l.Flush(), dir.Write()); err != nil {
 				t.Fatal(err)
 			}
-			rule := ffs.Inject(faultfs.Rule{Kinds: faultfs.Mutating, Skip: n, Times: 1, Late: n%2 == 1})
+			return l
+		}, func(l *Log) error {
 			_, err := l.Cut(o, reason)
-			fired, late := rule.Fired() > 0, n%2 == 1 // a late failure to remove what isn't there is none
-			if (err != nil && (!fired || !errors.Is(err, ErrOffline))) || (err == nil && fired && !late) {
-				t.Fatalf("cut at %d, op %d: %v", o, n, err)
+			return err
+		}, func(disk vfs.FS, where string) {
+			l2, _ := openWithCheckpoints(t, disk, keeper)
+			if _, err := l2.Cut(o, reason); err != nil {
+				t.Fatal(err)
 			}
-			rule.Remove()
-			for seed := range uint64(5) {
-				disk := mem.CrashClone(vfs.CrashConfig{Seed: seed, KeepBlock: float64(seed) / 4, KeepEntry: float64(seed) / 4})
-				l2, _ := openWithCheckpoints(t, disk, keeper)
-				if _, err := l2.Cut(o, reason); err != nil {
-					t.Fatal(err)
-				}
-				checkCut(t, l2, disk, o)
-				if d := cmp.Diff(want, pictureOf(t, l2)); d != "" {
-					t.Fatalf("cut at %d, op %d, seed %d:\n%s", o, n, seed, d)
-				}
-				l2.CloseUnclean()
+			checkCut(t, l2, disk, o)
+			if d := cmp.Diff(want, pictureOf(t, l2)); d != "" {
+				t.Fatalf("cut at %d, %s:\n%s", o, where, d)
 			}
-			l.CloseUnclean()
-			if !fired {
-				break
-			}
+			l2.CloseUnclean()
+		})
+	}
+}
+
+// atEveryCrash loses the power at each operation of a change on the disk, in turn, and lets
+// judge look at disks with more and more of what was not synced. The operation fails, or
+// has happened and says that it failed; either way the change says that the log is offline.
+func atEveryCrash(t *testing.T, prepare func(fsys vfs.FS) *Log, change func(l *Log) error, judge func(disk vfs.FS, where string)) {
+	t.Helper()
+	for n := 0; ; n++ {
+		mem := memFS(t)
+		ffs := faultfs.New(mem)
+		l := prepare(ffs)
+		late := n%2 == 1 // a late failure to remove what isn't there is none
+		rule := ffs.Inject(faultfs.Rule{Kinds: faultfs.Mutating, Skip: n, Times: 1, Late: late})
+		err := change(l)
+		fired := rule.Fired() > 0
+		rule.Remove()
+		if (err != nil && (!fired || !errors.Is(err, ErrOffline))) || (err == nil && fired && !late) {
+			t.Fatalf("op %d: fault: %v, %v", n, fired, err)
+		}
+		for seed := range uint64(5) {
+			disk := mem.CrashClone(vfs.CrashConfig{Seed: seed, KeepBlock: float64(seed) / 4, KeepEntry: float64(seed) / 4})
+			judge(disk, fmt.Sprintf("op %d, seed %d", n, seed))
+		}
+		l.CloseUnclean()
+		if !fired {
+			break
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
-	"tidemark/internal/vfs/faultfs"
 )
 
 // TestCutThatLeavesNothing: a cut that leaves no record begins the log anew, at its
@@ -110,11 +109,8 @@ func TestProducersOutliveTheirRecords(t *testing.T) {
 // a cut, with the log start's checkpoint not written yet: the open finds a log that
 // still begins where it did, and the cut again ends as without the crash.
 func TestCutThatLeavesNothingSurvivesCrashes(t *testing.T) {
-	for n := 0; ; n++ {
-		mem := memFS(t)
-		ffs := faultfs.New(mem)
-		keeper := &memoKeeper{}
-		l, dir := openWithCheckpoints(t, ffs, keeper)
+	atEveryCrash(t, func(fsys vfs.FS) *Log {
+		l, dir := openWithCheckpoints(t, fsys, &memoKeeper{})
 		for at := types.Offset(0); at < 20; at += 2 {
 			follow(t, l, spec{base: at, n: 2, epoch: 1, size: 200})
 		}
@@ -125,27 +121,18 @@ func TestCutThatLeavesNothingSurvivesCrashes(t *testing.T) {
 		if _, err := l.RaiseLogStart(11, true, CutReason{}); err != nil {
 			t.Fatal(err)
 		}
-		rule := ffs.Inject(faultfs.Rule{Kinds: faultfs.Mutating, Skip: n, Times: 1, Late: n%2 == 1})
+		return l
+	}, func(l *Log) error {
 		_, err := l.Cut(11, CutReason{Cause: CauseDivergence})
-		fired := rule.Fired() > 0
-		rule.Remove()
-		if err != nil && !fired {
-			t.Fatal(err)
+		return err
+	}, func(disk vfs.FS, where string) {
+		again, _ := openWithCheckpoints(t, disk, &memoKeeper{})
+		v := again.View()
+		if v.LogEnd < 11 || v.LogStart != 11 && (v.LogStart != 0 || v.LogEnd != 20) {
+			t.Fatalf("%s: the log is [%d, %d)", where, v.LogStart, v.LogEnd)
 		}
-		for seed := range uint64(5) {
-			disk := mem.CrashClone(vfs.CrashConfig{Seed: seed, KeepBlock: float64(seed) / 4, KeepEntry: float64(seed) / 4})
-			again, _ := openWithCheckpoints(t, disk, keeper)
-			v := again.View()
-			if v.LogEnd < 11 || v.LogStart != 11 && (v.LogStart != 0 || v.LogEnd != 20) {
-				t.Fatalf("op %d, seed %d: the log is [%d, %d)", n, seed, v.LogStart, v.LogEnd)
-			}
-			again.CloseUnclean()
-		}
-		l.CloseUnclean()
-		if !fired {
-			break
-		}
-	}
+		again.CloseUnclean()
+	})
 }
 
 // TestDeletedRecordsOfANewerEpoch: a log whose start was raised to its end forgets its
