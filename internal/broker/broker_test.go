@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -212,28 +211,9 @@ func TestAnIOErrorTakesItsLogDirOffline(t *testing.T) {
 	}
 }
 
-// sayings keeps a log.
-type sayings struct {
-	mu sync.Mutex // guards the following
-	b  strings.Builder
-}
-
-func (s *sayings) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(b)
-}
-
-func (s *sayings) count(words string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Count(s.b.String(), words)
-}
-
 func TestAFullDiskRefusesAndResumes(t *testing.T) {
 	w := newWorld(t)
-	said := &sayings{}
-	w.logger = slog.New(slog.NewTextHandler(said, nil))
+	said := w.hear()
 	faults := faultfs.New(w.fs)
 	w.fs = faults
 	b := w.open()

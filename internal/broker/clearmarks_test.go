@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"log/slog"
 	"testing"
 
 	"tidemark/internal/core/types"
@@ -15,8 +14,7 @@ func TestDeletedPartitionsAreNotLost(t *testing.T) {
 	f := func(name string, crashed func(fs *vfs.Mem) error) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			h := &heard{}
-			w.logger = slog.New(slog.NewTextHandler(h, nil))
+			h := w.hear()
 			b := w.open()
 			id := createTopic(t, b, "a", 1)
 			mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")

@@ -119,6 +119,19 @@ func startForked(t *testing.T) (w *world, b *Broker) {
 	return w, b
 }
 
+// awaitFork waits until a fork is a partition that is served.
+func awaitFork(t *testing.T, b *Broker, r mirror.ForkRequest) {
+	t.Helper()
+	eventually(t, "the fork serves", func() bool {
+		p, ok := b.PartitionByName("drill.d.a", 0)
+		if !ok {
+			return false
+		}
+		e, err := p.LeaderEpoch()
+		return err == nil && e == r.Epoch
+	})
+}
+
 // TestAForkBecomesAPartition: what a fork holds is there once its topic is, also if the
 // power goes between the two.
 func TestAForkBecomesAPartition(t *testing.T) {
@@ -132,14 +145,7 @@ func TestAForkBecomesAPartition(t *testing.T) {
 	}
 	disk := w.fs.(*vfs.Mem).CrashClone(vfs.CrashConfig{})
 	makeForkTopic(t, b, r)
-	eventually(t, "the fork serves", func() bool {
-		p, ok := b.PartitionByName("drill.d.a", 0)
-		if !ok {
-			return false
-		}
-		e, err := p.LeaderEpoch()
-		return err == nil && e == r.Epoch
-	})
+	awaitFork(t, b, r)
 	if err := (mirrorNode{b}).Prove(testContext(t), r.As, []byte("k"), []byte("v"), time.Minute); err != nil {
 		t.Error(err)
 	}
@@ -299,14 +305,7 @@ func TestAForkIsAskedForTwice(t *testing.T) {
 		t.Errorf("on the disk: %v", left)
 	}
 	makeForkTopic(t, b, r)
-	eventually(t, "the fork serves", func() bool {
-		p, ok := b.PartitionByName("drill.d.a", 0)
-		if !ok {
-			return false
-		}
-		e, err := p.LeaderEpoch()
-		return err == nil && e == r.Epoch
-	})
+	awaitFork(t, b, r)
 	if end := logEnd(t, mustPartition(t, b, "drill.d.a", 0)); end != r.To {
 		t.Errorf("the fork ends at %d, expected %d", end, r.To)
 	}

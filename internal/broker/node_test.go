@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +46,33 @@ func newWorld(t *testing.T, settings ...string) *world {
 	}
 	return w
 }
+
+// heard is a node's log, which can be read while it is written.
+type heard struct {
+	mu   sync.Mutex // guards the following
+	text strings.Builder
+}
+
+// hear keeps what the nodes of the world log from now on.
+func (w *world) hear() *heard {
+	h := &heard{}
+	w.logger = slog.New(slog.NewTextHandler(h, nil))
+	return h
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(b)
+}
+
+func (h *heard) count(words string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Count(h.text.String(), words)
+}
+
+func (h *heard) says(words string) bool { return h.count(words) > 0 }
 
 func (w *world) with(settings ...string) *world {
 	next := *w

@@ -12,8 +12,8 @@ import (
 	"tidemark/internal/vfs"
 )
 
-// tellGone says that a partition begins empty whose records were here: the
-// checkpoint file has a high watermark of it, and its folder is gone. A folder that is lost while a node is stopped was passed over in silence.
+// tellGone says that a partition begins empty whose records were here: the checkpoint
+// file has a high watermark of it, and its folder was lost while the node was stopped.
 func (p *Partition) tellGone(rec *meta.PartitionRecord) {
 	high := p.dir.checkpoints.Get(p.tp).HighWatermark
 	if high <= 0 || !p.dir.clean && rec.LeaderEpoch <= 0 {

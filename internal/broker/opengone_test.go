@@ -3,39 +3,17 @@ package broker
 import (
 	"bytes"
 	"context"
-	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 
 	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
 )
 
-// heard is a log that can be read while it is written.
-type heard struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (h *heard) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(b)
-}
-
-func (h *heard) says(part string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return strings.Contains(h.text.String(), part)
-}
-
 // TestAFolderThatIsGoneIsTold: a node whose partition's folder was lost while it
-// was stopped began it empty without a word.
+// was stopped begins it empty, and says so.
 func TestAFolderThatIsGoneIsTold(t *testing.T) {
 	w := newWorld(t)
-	h := &heard{}
-	w.logger = slog.New(slog.NewTextHandler(h, nil))
+	h := w.hear()
 	b := w.open()
 	createTopic(t, b, "a", 1)
 	mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
@@ -68,21 +46,28 @@ func TestAFolderThatIsGoneIsTold(t *testing.T) {
 	}
 }
 
-// TestADamagedTopicIDKeepsTheFolder: one flipped bit in partition.metadata made
-// another topic's id of it, and the folder went as one of a deleted topic.
-func TestADamagedTopicIDKeepsTheFolder(t *testing.T) {
-	w := newWorld(t, "log.segment.delete.delay.ms=0")
-	h := &heard{}
-	w.logger = slog.New(slog.NewTextHandler(h, nil))
+// closedWithRecords is a node that has stopped, with records in partition a-0, and the
+// bytes of one of the partition's files.
+func closedWithRecords(t *testing.T, name string, settings ...string) (w *world, h *heard, good []byte) {
+	t.Helper()
+	w = newWorld(t, settings...)
+	h = w.hear()
 	b := w.open()
 	createTopic(t, b, "a", 1)
 	mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
 	closeNode(t, b)
-	const name = "/data/a-0/partition.metadata"
-	good, err := vfs.ReadFile(w.fs, name, 1<<10)
+	good, err := vfs.ReadFile(w.fs, name, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w, h, good
+}
+
+// TestADamagedTopicIDKeepsTheFolder: one flipped bit in partition.metadata makes another
+// topic's id of it, and the folder isn't one of a deleted topic for that.
+func TestADamagedTopicIDKeepsTheFolder(t *testing.T) {
+	const name = "/data/a-0/partition.metadata"
+	w, h, good := closedWithRecords(t, name, "log.segment.delete.delay.ms=0")
 	bad := bytes.Clone(good)
 	at := bytes.Index(bad, []byte("topic_id: ")) + len("topic_id: ") + 3
 	if bad[at] == 'A' {
@@ -93,7 +78,7 @@ func TestADamagedTopicIDKeepsTheFolder(t *testing.T) {
 	if err := vfs.WriteAtomic(w.fs, name, bad); err != nil {
 		t.Fatal(err)
 	}
-	b = w.open()
+	b := w.open()
 	if _, open := mustPartition(t, b, "a", 0).View(); open {
 		t.Fatal("a partition with another topic's id was opened")
 	}
@@ -112,24 +97,14 @@ func TestADamagedTopicIDKeepsTheFolder(t *testing.T) {
 }
 
 // TestADamagedTimelineCheckpointIsNamed: the only replica of a partition serves
-// nothing without it (R19); the way out was told nowhere.
+// nothing without it (R19), and says what the way out is.
 func TestADamagedTimelineCheckpointIsNamed(t *testing.T) {
-	w := newWorld(t)
-	h := &heard{}
-	w.logger = slog.New(slog.NewTextHandler(h, nil))
-	b := w.open()
-	createTopic(t, b, "a", 1)
-	mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
-	closeNode(t, b)
 	const name = "/data/a-0/timeline-checkpoint"
-	good, err := vfs.ReadFile(w.fs, name, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w, h, good := closedWithRecords(t, name)
 	if err := vfs.WriteAtomic(w.fs, name, []byte("garbage")); err != nil {
 		t.Fatal(err)
 	}
-	b = w.open()
+	b := w.open()
 	if _, err := mustPartition(t, b, "a", 0).LeaderEpoch(); err == nil {
 		t.Error("a partition is served whose history nobody knows")
 	}

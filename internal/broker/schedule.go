@@ -139,15 +139,21 @@ func (b *Broker) writeCheckpoints() {
 			continue
 		}
 		for _, err := range []error{d.checkpoints.Write(), d.writeSeen(now)} {
-			switch {
-			case err == nil:
-			case vfs.IsNoSpace(err):
-				d.room.refused()
-				b.logger.Warn("checkpoints can't be written: the disk is full", "dir", d.path, "err", err)
-			default:
-				d.fail(err)
-			}
+			b.wroteIn(d, err, "checkpoints can't be written: the disk is full")
 		}
+	}
+}
+
+// wroteIn takes the outcome of a write of a log dir's own files. A full disk is told, in
+// these words, and the next write waited for; anything else takes the dir offline (DESIGN §3).
+func (b *Broker) wroteIn(d *logDir, err error, full string) {
+	switch {
+	case err == nil:
+	case vfs.IsNoSpace(err):
+		d.room.refused()
+		b.logger.Warn(full, "dir", d.path, "err", err)
+	default:
+		d.fail(err)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
-	"tidemark/internal/vfs"
 )
 
 // wayOfWentBack is what an operator does whose metadata went back.
@@ -124,14 +123,7 @@ func (b *Broker) noteEntered(image *meta.Image) {
 		if d.failure() != nil {
 			continue
 		}
-		switch err := d.writeEntered(markOf(image)); {
-		case err == nil:
-		case vfs.IsNoSpace(err):
-			d.room.refused()
-			b.logger.Warn("that the metadata came from a backup can't be noted: the disk is full", "dir", d.path, "err", err)
-		default:
-			d.fail(err)
-		}
+		b.wroteIn(d, d.writeEntered(markOf(image)), "that the metadata came from a backup can't be noted: the disk is full")
 	}
 }
 
