@@ -2,9 +2,7 @@ package coordinator
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,21 +18,7 @@ import (
 func TestConsumerRecordBytes(t *testing.T) {
 	f := func(r consumer.Record, wantKey, wantValue string) {
 		t.Helper()
-		in := group.ConsumerRecord{Group: "g", Record: r}
-		key, value := encodeRecord(in)
-		if got := hex.EncodeToString(key); got != strings.ReplaceAll(wantKey, " ", "") {
-			t.Errorf("key %s, want %s", got, wantKey)
-		}
-		if got := hex.EncodeToString(value); got != strings.ReplaceAll(wantValue, " ", "") {
-			t.Errorf("value %s, want %s", got, wantValue)
-		}
-		back, err := decodeRecord(key, value, 0)
-		if err != nil {
-			t.Fatalf("decode: %v", err)
-		}
-		if diff := cmp.Diff(group.Record(in), back); diff != "" {
-			t.Errorf("a record changed on its way (-written +read):\n%s", diff)
-		}
+		key, value := checkRecordBytes(t, group.ConsumerRecord{Group: "g", Record: r}, wantKey, wantValue)
 		if value == nil != consumer.IsTombstone(r) {
 			t.Errorf("%#v has the value %x", r, value)
 		}

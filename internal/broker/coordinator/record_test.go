@@ -14,25 +14,32 @@ import (
 	"tidemark/internal/core/types"
 )
 
+// checkRecordBytes checks that a record is written as these bytes, in hex with spaces, and read back as itself.
+func checkRecordBytes(t *testing.T, r group.Record, wantKey, wantValue string) (key, value []byte) {
+	t.Helper()
+	key, value = encodeRecord(r)
+	if got := hex.EncodeToString(key); got != strings.ReplaceAll(wantKey, " ", "") {
+		t.Errorf("key %s, want %s", got, wantKey)
+	}
+	if got := hex.EncodeToString(value); got != strings.ReplaceAll(wantValue, " ", "") {
+		t.Errorf("value %s, want %s", got, wantValue)
+	}
+	back, err := decodeRecord(key, value, 0)
+	if err != nil {
+		t.Fatalf("decode: %v", err)
+	}
+	if diff := cmp.Diff(r, back); diff != "" {
+		t.Errorf("a record changed on its way (-written +read):\n%s", diff)
+	}
+	return key, value
+}
+
 // The bytes, field by field, of Kafka's message definitions (OffsetCommitKey,
 // OffsetCommitValue, GroupMetadataKey, GroupMetadataValue).
 func TestRecordBytes(t *testing.T) {
 	f := func(r group.Record, wantKey, wantValue string) {
 		t.Helper()
-		key, value := encodeRecord(r)
-		if got := hex.EncodeToString(key); got != strings.ReplaceAll(wantKey, " ", "") {
-			t.Errorf("key %s, want %s", got, wantKey)
-		}
-		if got := hex.EncodeToString(value); got != strings.ReplaceAll(wantValue, " ", "") {
-			t.Errorf("value %s, want %s", got, wantValue)
-		}
-		back, err := decodeRecord(key, value, 0)
-		if err != nil {
-			t.Fatalf("decode: %v", err)
-		}
-		if diff := cmp.Diff(r, back); diff != "" {
-			t.Errorf("a record changed on its way (-written +read):\n%s", diff)
-		}
+		checkRecordBytes(t, r, wantKey, wantValue)
 	}
 	tp := types.TopicPartition{Topic: "tt", Partition: 3}
 	// version 4: compact strings, and the topic's id as tag 0.
