@@ -35,14 +35,19 @@ func text(targets [][]Partition) string {
 	return strings.Join(out, " | ")
 }
 
-func TestRange(t *testing.T) {
-	sizes := map[string]int32{"a": 3, "b": 3, "c": 1}
-	f := func(subjects, want string) {
+// assigns gives a check of what an assignor gives to subjects.
+func assigns(t *testing.T, with assign, sizes map[string]int32) func(subjects, want string) {
+	return func(subjects, want string) {
 		t.Helper()
-		if got := text(assignRange(subjectsOf(subjects, sizes))); got != want {
+		if got := text(with(subjectsOf(subjects, sizes))); got != want {
 			t.Errorf("%s: %s, want %s", subjects, got, want)
 		}
 	}
+}
+
+func TestRange(t *testing.T) {
+	sizes := map[string]int32{"a": 3, "b": 3, "c": 1}
+	f := assigns(t, assignRange, sizes)
 	f("m1:ab m2:ab", "a0,a1,b0,b1 | a2,b2")
 	f("m2:ab m1:ab", "a2,b2 | a0,a1,b0,b1") // in the order of ids
 	f("m1:ab m2@z:ab m3@y:ab", "a2,b2 | a1,b1 | a0,b0")
@@ -54,12 +59,7 @@ func TestRange(t *testing.T) {
 
 func TestUniform(t *testing.T) {
 	sizes := map[string]int32{"a": 4, "b": 2, "c": 1}
-	f := func(subjects, want string) {
-		t.Helper()
-		if got := text(assignUniform(subjectsOf(subjects, sizes))); got != want {
-			t.Errorf("%s: %s, want %s", subjects, got, want)
-		}
-	}
+	f := assigns(t, assignUniform, sizes)
 	f("m1:a m2:a", "a0,a2 | a1,a3")
 	f("m1:abc m2:abc m3:abc", "a0,a3,c0 | a1,b0 | a2,b1")
 	f("m1:a m2:ab m3:b", "a0,a2 | a1,a3 | b0,b1")
