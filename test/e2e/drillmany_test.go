@@ -185,7 +185,7 @@ func TestADrillOfManyTopics(t *testing.T) {
 		t.Errorf("%q, %v", words, err)
 	}
 	let()
-	if err := <-done; err == nil || !strings.Contains(err.Error(), "given up meanwhile") {
+	if err, _ := harness.Receive(t, "the drill ends", done); err == nil || !strings.Contains(err.Error(), "given up meanwhile") {
 		t.Errorf("a drill that was dropped: %v", err)
 	}
 	nothing()
@@ -195,7 +195,7 @@ func TestADrillOfManyTopics(t *testing.T) {
 	harness.Eventually(t, "the other node has cleared it", func() bool { return watch.check() == 0 && len(watch.left()) == 0 })
 	let()
 	c.Stores[1].Cut(false)
-	if err := <-done; err == nil || watch.check() != 0 {
+	if err, _ := harness.Receive(t, "the drill ends", done); err == nil || watch.check() != 0 {
 		t.Errorf("a drill whose node was gone: %v", err)
 	}
 	nothing()

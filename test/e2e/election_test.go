@@ -191,7 +191,7 @@ func TestDivergenceMovesNoMark(t *testing.T) {
 	c.Gates.Release(1, 2)
 	c.Nodes[1].AwaitEnd(t, "orders", 160)
 	close(stop)
-	if hw, bad := <-wrong; bad {
+	if hw, bad := harness.Receive(t, "the looks end", wrong); bad {
 		t.Errorf("high watermark %d over a tail of epoch 0 that was never committed", hw)
 	}
 	c.Gates.Release(2, 1)

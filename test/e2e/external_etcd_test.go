@@ -38,7 +38,7 @@ func startUsersEtcd(t *testing.T) []harness.Option {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	<-e.Server.ReadyNotify()
+	harness.Receive(t, "etcd is ready", e.Server.ReadyNotify())
 	addr := e.Clients[0].Addr().String()
 	makeUser(t, addr, &etcd.TLSFiles{Cert: cert, CA: authority.File})
 	return []harness.Option{

@@ -100,7 +100,7 @@ func TestLongPollIsWoken(t *testing.T) {
 	}()
 	from := time.Now()
 	b.Produce(t, "t", 0, "news")
-	a := <-ch
+	a, _ := harness.Receive(t, "the long poll is answered", ch)
 	if a.err != nil || len(a.resp.Topics[0].Partitions[0].RecordBatches) == 0 {
 		t.Fatalf("answer %+v, %v", a.resp, a.err)
 	}
@@ -132,14 +132,14 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 		defer close(done)
 		_, _ = fetchRaw("t", 0, 0, 600_000, 1).RequestWith(ctx, cl) // an answer or a closed connection
 	}()
-	<-sent
+	harness.Receive(t, "the fetch is sent", sent)
 	from := time.Now()
 	b.Stop(t)
 	if took := time.Since(from); took > 10*time.Second {
 		t.Errorf("the shutdown took %v", took)
 	}
 	cancel()
-	<-done
+	harness.Receive(t, "the long poll ends", done)
 }
 
 // KIP-227 with real partitions: only news is answered.

@@ -408,7 +408,7 @@ func TestGroupParkedJoinAtShutdown(t *testing.T) {
 	if took := time.Since(began); took > harness.Patience/2 {
 		t.Errorf("the shutdown took %v", took)
 	}
-	if resp := <-parked; resp != nil && resp.ErrorCode != kerr.NotCoordinator.Code {
+	if resp, _ := harness.Receive(t, "the waiting join is answered", parked); resp != nil && resp.ErrorCode != kerr.NotCoordinator.Code {
 		t.Errorf("the waiting join was answered with %+v", resp)
 	}
 }

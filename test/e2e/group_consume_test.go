@@ -67,6 +67,7 @@ const memberHeartbeat = 100 * time.Millisecond
 // groupMember consumes until it is stopped, commits what it has read before it
 // gives partitions away, and leaves the group.
 type groupMember struct {
+	t      *testing.T
 	client *kgo.Client
 	stop   context.CancelFunc
 	done   chan struct{}
@@ -85,7 +86,7 @@ func startMember(t *testing.T, b *harness.Broker, group, topic string, y *tally,
 		kgo.OnPartitionsRevoked(commit), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	}, opts...)...)
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &groupMember{client: c, stop: cancel, done: make(chan struct{})}
+	m := &groupMember{t: t, client: c, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(m.done)
 		for {
@@ -107,7 +108,7 @@ func startMember(t *testing.T, b *harness.Broker, group, topic string, y *tally,
 
 func (m *groupMember) leave() {
 	m.stop()
-	<-m.done
+	harness.Receive(m.t, "a member stops", m.done)
 	m.client.CloseAllowingRebalance()
 }
 

@@ -54,7 +54,7 @@ func startSarama(t *testing.T, b *harness.Broker, version sarama.KafkaVersion, g
 		}
 		stopped = true
 		cancel()
-		<-done
+		harness.Receive(t, "sarama stops", done)
 		if err := g.Close(); err != nil {
 			t.Errorf("close sarama: %v", err)
 		}

@@ -104,8 +104,8 @@ func (s *kipSide) failBackThroughElections(t *testing.T, source *kipSide, lost i
 	s.elect(t)
 
 	let()
-	_, let = s.keep(t, meta.MirrorMirroring) // so that it aligns for as long as the test wants
-	err = <-failed                           // the first leader's adoption came too late: its successor goes on with the plan
+	_, let = s.keep(t, meta.MirrorMirroring)                 // so that it aligns for as long as the test wants
+	err, _ = harness.Receive(t, "the failback ends", failed) // the first leader's adoption came too late: its successor goes on with the plan
 	t.Logf("the failback that lost its leader: %v", err)
 	harness.Eventually(t, "the partition aligns", func() bool {
 		rec := s.record(0)

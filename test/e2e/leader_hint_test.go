@@ -98,7 +98,7 @@ func TestLeaderHints(t *testing.T) {
 	c.Elect(t, "orders", 2, nil)
 	want := hint{code: wire.ErrNotLeaderOrFollower, leader: 2, epoch: 1, port: portOf(t, c.Nodes[2])}
 	for range 2 {
-		got := <-results
+		got, _ := harness.Receive(t, "a hint", results)
 		// A consumer's fetch that names epoch 0 may hear that it is fenced: node 1 knows of epoch 1.
 		if got.code == wire.ErrFencedLeaderEpoch {
 			got.code = wire.ErrNotLeaderOrFollower

@@ -117,7 +117,7 @@ func newProxy(t testing.TB, to string) *proxy {
 			work.Go(func() { p.forward(in) })
 		}
 	})
-	t.Cleanup(func() { ln.Close(); work.Wait() })
+	t.Cleanup(func() { ln.Close(); harness.Join(t, "the proxy's connections end", &work) })
 	return p
 }
 

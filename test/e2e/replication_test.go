@@ -138,7 +138,7 @@ func TestAnOrderlyStopHoldsNothingUp(t *testing.T) {
 	n := count.Load()
 	harness.Eventually(t, "the load goes on", func() bool { return count.Load() > n+20 || len(ended) > 0 })
 	close(stop)
-	if err := <-ended; err != nil {
+	if err, _ := harness.Receive(t, "the load ends", ended); err != nil {
 		t.Errorf("a write failed: %v", err)
 	}
 	if d := time.Duration(slowest.Load()); d > 3*time.Second {

@@ -115,7 +115,7 @@ func TestTheLatestOffsetNeverFalls(t *testing.T) {
 	ctx, stop := context.WithCancel(harness.Context(t))
 	defer stop()
 	var work sync.WaitGroup
-	defer work.Wait()
+	defer harness.Join(t, "load and readers end", &work)
 	defer stop()
 	var acked atomic.Int64
 	load(t, ctx, &work, c, &acked)
@@ -219,7 +219,7 @@ func TestReadersAtTheEndOverTheWire(t *testing.T) {
 	ctx, stop := context.WithCancel(harness.Context(t))
 	defer stop()
 	var work sync.WaitGroup
-	defer work.Wait()
+	defer harness.Join(t, "load and readers end", &work)
 	defer stop()
 	var acked, reads, above atomic.Int64
 	load(t, ctx, &work, c, &acked)
@@ -242,7 +242,7 @@ func TestReadersAtTheEndOverTheWire(t *testing.T) {
 		harness.Eventually(t, "writes go on", func() bool { return acked.Load() >= int64(appends*(i+1)/changes) })
 	}
 	stop()
-	work.Wait()
+	harness.Join(t, "load and readers end", &work)
 	if reads.Load() < 200 || above.Load() == 0 {
 		t.Errorf("%d reads, %d above the end: the test tested nothing", reads.Load(), above.Load())
 	}

@@ -165,7 +165,6 @@ func TestRotationOfTheBrokersPassword(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A restarted node has another port here: the client must learn of it before the next one goes.
 	goesOn := func() {
 		t.Helper()
 		before := written.Load()
@@ -174,8 +173,9 @@ func TestRotationOfTheBrokersPassword(t *testing.T) {
 	goesOn()
 	change(kadm.ScramSha256)
 	for _, id := range allThree {
-		c.RestartWith(t, id, brokersLogIn("SCRAM-SHA-256", "fresh")...)
+		back := c.RestartWith(t, id, brokersLogIn("SCRAM-SHA-256", "fresh")...)
 		c.AwaitISR(t, "orders", 1, 2, 3)
+		back.AwaitKnown(t, client)
 		goesOn()
 	}
 	change(kadm.ScramSha512)
@@ -183,7 +183,7 @@ func TestRotationOfTheBrokersPassword(t *testing.T) {
 	c.AwaitISR(t, "orders", 1, 2, 3)
 	goesOn()
 	stop()
-	values := <-acked
+	values, _ := harness.Receive(t, "the writer ends", acked)
 	if len(values) == 0 {
 		t.Fatal("nothing was written")
 	}

@@ -135,5 +135,5 @@ func TestDeleteRecordsWaitsForTheISR(t *testing.T) {
 			}
 		}
 	})
-	<-result
+	harness.Receive(t, "the deletion ends", result)
 }

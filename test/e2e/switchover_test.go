@@ -54,7 +54,7 @@ func TestSwitchoverAndBack(t *testing.T) {
 			if text := strings.Join(st.Message, "\n"); !strings.Contains(text, "mirrors this cluster now") || strings.Contains(text, "SOURCE_MOVED") {
 				t.Errorf("it says %s", text)
 			}
-			values := <-acked
+			values, _ := harness.Receive(t, "the writer ends", acked)
 			got := b.any().Consume(t, backTopic, 0, 0, 3+len(values))
 			for _, v := range values {
 				if !slices.Contains(got, v) {
@@ -108,7 +108,7 @@ func (s *side) writeUntilRefused(t *testing.T) <-chan []string {
 		client.Close()
 		out <- acked
 	}()
-	<-first
+	harness.Receive(t, "the first write is acknowledged", first)
 	return out
 }
 
@@ -159,7 +159,7 @@ func TestSwitchoverFromAnotherSource(t *testing.T) {
 	}()
 	_, err := b.any().Mirrors().Switchover(harness.Context(t), "m", mirror.SwitchoverRequest{TimeoutMs: 500, SettleMs: 200})
 	close(stop)
-	<-done
+	harness.Receive(t, "the writer ends", done)
 	if err == nil || !strings.Contains(err.Error(), "still move") {
 		t.Fatalf("a source that moves: %v", err)
 	}

@@ -66,7 +66,7 @@ func (l *txnLoad) start(t *testing.T, s *side, prefix string, producers int, opt
 			}
 		})
 	}
-	begun.Wait()
+	harness.Join(t, "each producer has ended five transactions", &begun)
 }
 
 func (l *txnLoad) one(c *kgo.Client, name string, commit bool) (txnOutcome, error) {
@@ -144,7 +144,7 @@ func TestSwitchoverKeepsTransactionsWhole(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					load.work.Wait()
+					harness.Join(t, "the producers end", &load.work)
 					if text := strings.Join(st.Message, "\n"); strings.Contains(text, "SOURCE_MOVED") || !strings.Contains(text, "mirrors this cluster now") {
 						t.Fatalf("it says %s", text)
 					}

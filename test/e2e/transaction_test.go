@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -30,13 +29,8 @@ func protocols(t *testing.T, f func(t *testing.T, opts ...kgo.Opt)) {
 
 func txnClient(t *testing.T, seeds []string, id string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(seeds...), kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute),
+	return harness.Connect(t, append([]kgo.Opt{kgo.SeedBrokers(seeds...), kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
 }
 
 // transact writes values into partitions of a topic and ends the transaction.
@@ -62,11 +56,8 @@ func transact(t *testing.T, c *kgo.Client, topic string, end kgo.TransactionEndT
 func stable(t *testing.T, seeds []string, topic string, level kgo.IsolationLevel) []string {
 	t.Helper()
 	ctx := harness.Context(t)
-	c, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(level))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := harness.Connect(t, kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(level))
+	defer c.Close() // it is called again and again
 	adm := kadm.NewClient(c)
 	list := adm.ListCommittedOffsets
 	if level == kgo.ReadUncommitted() {
@@ -253,16 +244,7 @@ func TestTransactionsOutliveNodes(t *testing.T) {
 			}
 			back := c.Restart(t, down)
 			c.AwaitISR(t, "t", 1, 2, 3)
-			// It came back at another port: a client that hasn't heard of it would be left
-			// without any node that it can reach, two rounds later.
-			harness.Eventually(t, "the producer knows where the node is", func() bool {
-				req := kmsg.NewPtrMetadataRequest() // kadm's would be answered from the client's cache
-				req.Topics = []kmsg.MetadataRequestTopic{}
-				m, err := req.RequestWith(ctx, p)
-				return err == nil && slices.ContainsFunc(m.Brokers, func(b kmsg.MetadataResponseBroker) bool {
-					return b.NodeID == int32(down) && net.JoinHostPort(b.Host, fmt.Sprint(b.Port)) == back.Addr
-				})
-			})
+			back.AwaitKnown(t, p)
 		}
 		transact(t, p, "t", kgo.TryCommit, "last")
 		want = append(want, "last")

@@ -42,8 +42,8 @@ func newWorkload(t testing.TB, topic string, parts int32) *workload {
 	t.Cleanup(func() {
 		l.stopSending()
 		l.stopReading()
-		l.senders.Wait()
-		l.readers.Wait()
+		harness.Join(t, "the producers end", &l.senders)
+		harness.Join(t, "the consumers end", &l.readers)
 	})
 	return l
 }
@@ -194,7 +194,7 @@ func (l *workload) progress(when string) {
 func (l *workload) finish(connect func(...kgo.Opt) *kgo.Client) map[types.TopicPartition]types.Offset {
 	l.t.Helper()
 	l.stopSending()
-	l.senders.Wait()
+	harness.Join(l.t, "the producers end", &l.senders)
 	ends := make(map[types.TopicPartition]types.Offset)
 	l.mu.Lock()
 	for _, s := range l.h.Sends {
@@ -213,7 +213,7 @@ func (l *workload) finish(connect func(...kgo.Opt) *kgo.Client) map[types.TopicP
 		return len(left) == 0
 	})
 	l.stopReading()
-	l.readers.Wait()
+	harness.Join(l.t, "the consumers end", &l.readers)
 	from := make(map[int32]kgo.Offset)
 	for p := range l.parts {
 		from[p] = kgo.NewOffset().At(0)

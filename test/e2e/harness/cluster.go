@@ -3,6 +3,7 @@ package harness
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/meta"
@@ -105,6 +107,22 @@ func (c *Cluster) RestartWith(t testing.TB, id types.BrokerID, opts ...Option) *
 	t.Helper()
 	c.own[id] = opts
 	return c.Restart(t, id)
+}
+
+// AwaitKnown waits until a client has heard where the node is. A node comes back at another
+// port: a client that lives through the restarts of several asks only those that it knows, and
+// must hear of one before the next goes, or nobody is left whom it could ask.
+func (b *Broker) AwaitKnown(t testing.TB, client *kgo.Client) {
+	t.Helper()
+	id, ctx := int32(b.NodeID()), Context(t)
+	Eventually(t, fmt.Sprintf("the client knows where node %d is", id), func() bool {
+		req := kmsg.NewPtrMetadataRequest() // kadm's would be answered from the client's cache
+		req.Topics = []kmsg.MetadataRequestTopic{}
+		m, err := req.RequestWith(ctx, client)
+		return err == nil && slices.ContainsFunc(m.Brokers, func(n kmsg.MetadataResponseBroker) bool {
+			return n.NodeID == id && net.JoinHostPort(n.Host, fmt.Sprint(n.Port)) == b.Addr
+		})
+	})
 }
 
 // Any gives a node that has not been stopped.

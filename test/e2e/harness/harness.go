@@ -130,9 +130,11 @@ func (b *Broker) Stop(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	if err := b.Close(ctx); err != nil {
-		t.Errorf("close the node: %v", err)
-	}
+	finish(t, "the node ends", func() {
+		if err := b.Close(ctx); err != nil {
+			t.Errorf("close the node: %v", err)
+		}
+	})
 }
 
 // Restart closes the node and starts another one on its folder. The port may differ.
@@ -149,12 +151,7 @@ func (b *Broker) Restart(t testing.TB) *Broker {
 // Client connects a client that is closed with the test.
 func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.Addr), kgo.ClientID("e2e"), kgo.RetryTimeout(Patience)}, opts...)...)
-	if err != nil {
-		t.Fatalf("client: %v", err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return Connect(t, append([]kgo.Opt{kgo.SeedBrokers(b.Addr), kgo.ClientID("e2e"), kgo.RetryTimeout(Patience)}, opts...)...)
 }
 
 // Admin connects an admin client that is closed with the test.

@@ -171,11 +171,30 @@ func (p *Process) end(sig os.Signal) {
 	if p.cmd == nil {
 		return
 	}
-	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Errorf("node %d: %v", p.ID, err)
+	// One that doesn't end shows in its log where everybody waits there, and is killed.
+	for i, s := range []os.Signal{sig, syscall.SIGQUIT, os.Kill} {
+		if i > 0 {
+			p.t.Errorf("node %d doesn't end within %v: %v", p.ID, overdue, s)
+		}
+		if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			p.t.Errorf("node %d: %v", p.ID, err)
+		}
+		if p.hasEnded(overdue) {
+			break
+		}
 	}
-	<-p.done
 	_ = p.stdin.Close()
+}
+
+func (p *Process) hasEnded(within time.Duration) bool {
+	limit := time.NewTimer(within)
+	defer limit.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-limit.C:
+		return false
+	}
 }
 
 // API asks the node as an operator's command does.
@@ -199,12 +218,7 @@ func (p *Process) Command(args ...string) (code int, out string) {
 // Client connects a client that is closed with the test.
 func (p *Process) Client(opts ...kgo.Opt) *kgo.Client {
 	p.t.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(p.Addr), kgo.ClientID("e2e"), kgo.RetryTimeout(Patience)}, opts...)...)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(c.Close)
-	return c
+	return Connect(p.t, append([]kgo.Opt{kgo.SeedBrokers(p.Addr), kgo.ClientID("e2e"), kgo.RetryTimeout(Patience)}, opts...)...)
 }
 
 // Admin connects an admin client that is closed with the test.
