@@ -40,6 +40,8 @@ func lossText(p mirror.PartitionStatus) string {
 	switch l := p.Loss; {
 	case l == nil || p.Promotion != nil:
 		return ""
+	case l.MadeAgain:
+		return name + ": the source has deleted the topic and made it again: what was written to the new one isn't here"
 	case !l.Known:
 		return name + ": what the source has is not known: nothing was fetched since the mirror started"
 	case l.Records > 0:

@@ -26,6 +26,9 @@ type Loss struct {
 	// Known is false where nothing was fetched since the mirror adopted the source's
 	// history: then Records and Ms say nothing.
 	Known bool `json:"known"`
+	// MadeAgain: the source's topic was deleted and made again. What was written to the new
+	// one isn't here and isn't counted; Known is false.
+	MadeAgain bool `json:"madeAgain,omitempty"`
 }
 
 // LossSum is the loss of all partitions of a mirror.
@@ -35,6 +38,8 @@ type LossSum struct {
 	// Behind and Unknown count the partitions that lack something, and those of which nothing is known.
 	Behind  int `json:"behind"`
 	Unknown int `json:"unknown"`
+	// MadeAgain of those unknown are of topics that the source has made again.
+	MadeAgain int `json:"madeAgain,omitempty"`
 	// SeenAt is when the source was last seen, of the partition for which that is longest ago; -1: never.
 	SeenAt types.Millis `json:"seenAt"`
 	// Statement says it in words.
@@ -67,6 +72,12 @@ func lossOf(made *meta.PromotionRecord) *Loss {
 	return l
 }
 
+// madeAgain is the loss of a partition whose topic the source has made again: the
+// source's end as last seen was another log's.
+func (l *Loss) madeAgain() *Loss {
+	return &Loss{SrcEnd: l.SrcEnd, SrcEpoch: l.SrcEpoch, SeenAt: l.SeenAt, MadeAgain: true}
+}
+
 // sumLoss adds up what the partitions say; nil if none says anything.
 func sumLoss(list []PartitionStatus) *LossSum {
 	sum := &LossSum{SeenAt: types.NoTimestamp}
@@ -79,6 +90,9 @@ func sumLoss(list []PartitionStatus) *LossSum {
 		said++
 		if !l.Known {
 			sum.Unknown++
+			if l.MadeAgain {
+				sum.MadeAgain++
+			}
 			continue
 		}
 		if l.Records > 0 {
@@ -100,17 +114,22 @@ func sumLoss(list []PartitionStatus) *LossSum {
 // words says the loss in one or two sentences.
 func (s *LossSum) words(partitions int) string {
 	var out []string
+	never := s.Unknown - s.MadeAgain
 	switch {
-	case s.Unknown == partitions:
+	case never == partitions:
 		return "What the source had is not known: nothing was fetched from it since the mirror started."
+	case s.Unknown == partitions:
 	case s.Records == 0:
 		out = append(out, fmt.Sprintf("Of what the source was seen to have, nothing is missing; what it took in the last %s (since %s) can't be counted from here.", spanText(s.Ms), utc(s.SeenAt)))
 	default:
 		out = append(out, fmt.Sprintf("Of what the source was seen to have, at most %d records in %d of %d partitions are missing (transaction markers are counted, too), the oldest written %s before; what it took since %s can't be counted from here.",
 			s.Records, s.Behind, partitions, spanText(s.Ms), utc(s.SeenAt)))
 	}
-	if s.Unknown > 0 {
-		out = append(out, fmt.Sprintf("Of %d partitions nothing is known: nothing was fetched of them since the mirror started.", s.Unknown))
+	if never > 0 {
+		out = append(out, fmt.Sprintf("Of %d partitions nothing is known: nothing was fetched of them since the mirror started.", never))
+	}
+	if s.MadeAgain > 0 {
+		out = append(out, fmt.Sprintf("Of %d partitions the source has deleted the topic and made it again: what was written to the new one is not here, and not counted.", s.MadeAgain))
 	}
 	return strings.Join(out, " ")
 }
@@ -132,6 +151,8 @@ func lossLine(name types.TopicPartition, end types.Offset, l *Loss) string {
 	switch {
 	case l == nil:
 		return ""
+	case l.MadeAgain:
+		return fmt.Sprintf("%s: the source has deleted the topic and made it again; what was written to the new one is not here", name)
 	case !l.Known:
 		return fmt.Sprintf("%s: never fetched since the adoption; what the source had is not known", name)
 	case l.Records > 0:

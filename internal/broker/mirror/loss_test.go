@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
 )
 
@@ -60,4 +62,46 @@ func TestSumLoss(t *testing.T) {
 	f([]PartitionStatus{behind, whole, unknown}, "at most 3 records in 1 of 3 partitions", "700 ms", "Of 1 partitions nothing is known")
 	f([]PartitionStatus{whole}, "nothing is missing", "10 ms")
 	f([]PartitionStatus{unknown}, "not known")
+	again := PartitionStatus{Loss: whole.Loss.madeAgain()}
+	f([]PartitionStatus{again}, "Of 1 partitions the source has deleted the topic and made it again")
+	f([]PartitionStatus{again, behind, unknown}, "at most 3 records in 1 of 3", "Of 1 partitions nothing is known", "Of 1 partitions the source has deleted")
+	if got := sumLoss([]PartitionStatus{again}).Statement; strings.Contains(got, "nothing is missing") || strings.Contains(got, "nothing was fetched") {
+		t.Error(got)
+	}
 }
+
+// TestLossOfATopicThatWasMadeAgain: what the source's new topic holds isn't here, before
+// the failover and after it; "nothing is missing" was said of the old one.
+func TestLossOfATopicThatWasMadeAgain(t *testing.T) {
+	n := newPaperNode(t, 1)
+	n.put(t, meta.KeysOf(paperCluster).Name("t"), meta.NameRecord{ID: paperTopic}.Encode())
+	m := &Mirrors{o: Options{Node: nowhere{n}}}
+	e, _ := n.Image().PartitionEntry(paperTopic, 0)
+	rec := e.Record.Clone()
+	rec.Mirror.State, rec.Mirror.SourceEnd, rec.Mirror.SourceSeenAt, rec.Mirror.Copied = meta.MirrorFailed, 0, 50, true
+	status := func(rec meta.PartitionRecord) PartitionStatus {
+		return m.partitionStatus("t", &meta.Partition{ID: e.ID, Record: &rec})
+	}
+	if l := status(rec).Loss; l.MadeAgain {
+		t.Errorf("of a topic that is the same: %+v", l)
+	}
+	rec.Mirror.Reason = "TOPIC_ID_MISMATCH: it was deleted and made again"
+	if l := status(rec).Loss; !l.MadeAgain || l.Known {
+		t.Errorf("before the failover: %+v", l)
+	}
+	own := core.Own{Log: replica.Log{}}
+	done, err := core.Promote(&rec, core.PromoteRequest{TimelineID: "x", Now: 60, Own: &own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := status(done.Record); !st.Loss.MadeAgain || st.Loss.Known || st.Reason != "" || lossLine(types.TopicPartition{Topic: "t"}, 0, st.Loss) == "" {
+		t.Errorf("after it: %+v, %q", st.Loss, st.Reason)
+	}
+}
+
+// nowhere is a paper node that holds nothing.
+type nowhere struct{ *paperNode }
+
+func (nowhere) Partition(types.TopicID, int32) (Partition, bool) { return nil, false }
+
+func (nowhere) Now() types.Millis { return 100 }

@@ -85,7 +85,9 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 		p.Promotion = promotionOf(rec)
 		p.LagRecords, p.LagBytes, p.LagMs = 0, 0, 0
 		if n := len(rec.Promotions); n > 0 {
-			p.Loss = lossOf(&rec.Promotions[n-1])
+			if p.Loss = lossOf(&rec.Promotions[n-1]); core.MadeAgain(mi) {
+				p.Loss, p.Reason = p.Loss.madeAgain(), ""
+			}
 		}
 		if r := m.run(mi.Name); r != nil {
 			if p.SplitBrain = r.watch.alarmOf(e.ID); p.SplitBrain != nil {
@@ -104,6 +106,9 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 		}
 	}
 	p.Loss = lossNow(&p, copied, seenAt, m.o.Node.Now())
+	if r, _ := core.ReasonOf(p.Reason); r == core.TopicIDMismatch || core.MadeAgain(mi) {
+		p.Loss = p.Loss.madeAgain()
+	}
 	return p
 }
 

@@ -100,11 +100,21 @@ func Promote(rec *meta.PartitionRecord, r PromoteRequest) (Promotion, error) {
 		return Promotion{}, fmt.Errorf("promotion: %w", err)
 	}
 	out.LeaderEpoch, out.Writable = made.PromotedEpoch, true
-	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, ""
+	out.Mirror.State = meta.MirrorStopped
+	if !MadeAgain(rec.Mirror) { // else that stays told: it bounds what may be said of the loss
+		out.Mirror.Reason = ""
+	}
 	forgetStart(out.Mirror)
 	out.Promotions = append(out.Promotions, made)
 	checkChange(rec, &out)
 	return Promotion{Record: out, Made: made, OnLeaderOnlyFrom: min(made.HighWatermark, made.LogEnd), OnLeaderOnlyTo: made.LogEnd}, nil
+}
+
+// MadeAgain reports that the source's topic was found to be another one of the same name,
+// by a partition that is its mirror still, or was when it was promoted: what that one holds isn't here.
+func MadeAgain(m *meta.MirrorState) bool {
+	r, _ := ReasonOf(m.Reason)
+	return r == TopicIDMismatch
 }
 
 // checkPromotedAt states that a promotion at a consistent cut ends there.
