@@ -262,20 +262,26 @@ func (j *judge) started(m *machine) {
 	}
 }
 
-// noteFollowed reads how far a machine's folder has followed the metadata, before a start.
+// followedNotes are the files in which a folder notes how far it has followed the metadata:
+// the one by which it deletes, and that of a restore it has entered and not yet swept after.
+var followedNotes = []string{"metadata-revision-checkpoint", "metadata-restore-checkpoint"}
+
+// noteFollowed reads how far a machine's folder has followed the metadata, before a start:
+// what the furthest of its notes says. Revisions rise but where the store goes back in silence.
 func (m *machine) noteFollowed() {
 	m.toldBack, m.followedTo, m.bootedOn = false, 0, 0
-	raw, err := vfs.ReadFile(m.mem, logDir+"/metadata-revision-checkpoint", 512)
-	if err != nil {
-		return
-	}
-	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	if len(lines) < 4 || lines[0] != "3" {
-		return
-	}
-	n, err := strconv.ParseInt(lines[2], 10, 64)
-	if err == nil {
-		m.followedTo = meta.Revision(n)
+	for _, name := range followedNotes {
+		raw, err := vfs.ReadFile(m.mem, logDir+"/"+name, 512)
+		if err != nil {
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+		if len(lines) < 4 || lines[0] != "3" {
+			continue
+		}
+		if n, err := strconv.ParseInt(lines[2], 10, 64); err == nil {
+			m.followedTo = max(m.followedTo, meta.Revision(n))
+		}
 	}
 }
 
