@@ -396,7 +396,7 @@ func (j *judge) keeps(l *ledger, s *shadowLog, w *writtenBatch) bool {
 			found = slices.ContainsFunc(keysOf(s.batches[i].raw), func(k string) bool { return k == key })
 		}
 		if !found {
-			return false
+			return l.isAborted(w) // compaction keeps nothing of it
 		}
 	}
 	return true
@@ -706,8 +706,8 @@ func (j *judge) twice(m *machine, h *held) {
 	seen := map[key]shadowBatch{}
 	for _, b := range h.batches {
 		hd, err := batch.ParseHeader(b.raw)
-		if err != nil || hd.ProducerID < 0 || hd.IsControl() {
-			continue
+		if err != nil || hd.ProducerID < 0 || hd.BaseSequence < 0 || hd.IsControl() {
+			continue // offsets of a transaction have no sequence
 		}
 		k := key{hd.ProducerID, hd.ProducerEpoch, hd.BaseSequence}
 		if other, dup := seen[k]; dup {

@@ -404,7 +404,7 @@ func (g *member) back() {
 
 // orderGroups has the offsets topic made, until it is there, and the groups' members begin.
 func (c *cluster) orderGroups() {
-	if c.o.Members == 0 || c.world != nil {
+	if c.o.Members == 0 && !c.o.TxnOffsets || c.world != nil {
 		return
 	}
 	d := c.k.dice("offsets topic")
@@ -456,7 +456,7 @@ func (c *cluster) createInternal(m *machine, name string, id types.TopicID, part
 
 // groupsUnfinished says what groups and their offsets lack after the faults.
 func (c *cluster) groupsUnfinished(image *meta.Image) string {
-	if len(c.members) == 0 {
+	if c.offsetsTopic.IsZero() {
 		return ""
 	}
 	parts := 0
@@ -480,7 +480,7 @@ func (c *cluster) groupsUnfinished(image *meta.Image) string {
 // crashCoordinator stops the leader of a partition of the offsets topic.
 func (c *cluster) crashCoordinator(d dice) string {
 	n := int32(d.IntN(offsetsPartitions))
-	if len(c.members) == 0 {
+	if !c.check.hasOffsets {
 		return ""
 	}
 	r := c.check.ledger(meta.PartitionID{Topic: c.offsetsTopic, Number: n}).record

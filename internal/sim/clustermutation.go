@@ -27,6 +27,8 @@ type clusterMutation struct {
 	restoreUnmarked bool
 	// slowPeers is the key of the requests between brokers that often come late; 0: none do.
 	slowPeers int16
+	// slowAnswers is the key of those whose answers often do.
+	slowAnswers int16
 	// diesAtEnd is how often a producer dies once it has asked for the end of its transaction.
 	diesAtEnd float64
 	// noSuccessors: who dies in the middle of a transaction has no successor that would end it.

@@ -47,6 +47,7 @@ type ClusterOptions struct {
 	TxnTimeout time.Duration // transaction.timeout.ms of their producers
 	TxnThinks  time.Duration // the longest time between two steps of a transaction
 	TxnTries   int           // how often a producer sends a batch before it aborts
+	TxnOffsets bool          // their transactions commit offsets of groups too
 
 	Rates map[string]float64 // actions of each kind per virtual minute
 }
@@ -85,11 +86,12 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 		o.Rates = map[string]float64{"write": 60, "read": 20, "backup": 2, "restore": 1, "crash": 2, "elect-preferred": 3, "reassign": 1, "restart-cleanly": 1}
 	},
 	// cluster-txn has transactions whose producers, coordinators and leaders die, move and freeze.
-	"cluster-txn": func(o *ClusterOptions) {
-		o.Txns, o.TxnTimeout, o.TxnThinks, o.TxnTries = 3, 3*time.Second, 100*time.Millisecond, 3
-		o.Members, o.Unclean, o.Compacted, o.RetentionBytes, o.VaultBytes, o.Partitions = 0, false, false, 0, 0, 3
-		o.Rates = map[string]float64{"write": 60, "txn-die": 6, "txn-second": 3, "txn-pause": 4, "txn-late": 20, "crash-txns": 3, "crash": 1, "crash-leader": 2, "crash-in-write": 1,
-			"cut-link": 4, "cut-store": 1, "elect-preferred": 8, "reassign": 1, "restart-cleanly": 1, "expire-lease": 1, "clock-jump": 1}
+	"cluster-txn": transactionsAtWork,
+	// cluster-txn-offsets has groups' offsets in them.
+	"cluster-txn-offsets": func(o *ClusterOptions) {
+		transactionsAtWork(o)
+		o.TxnOffsets = true
+		o.Rates["crash-coordinator"] = 2
 	},
 	// cluster-returns puts it back while nodes are down that know nothing newer (ADR 29).
 	"cluster-returns": returnsOften,
@@ -97,6 +99,13 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 	"cluster-cuts": func(o *ClusterOptions) {
 		o.Rates = map[string]float64{"write": 120, "read": 60, "cut-link": 12, "cut-store": 6, "crash": 2}
 	},
+}
+
+func transactionsAtWork(o *ClusterOptions) {
+	o.Txns, o.TxnTimeout, o.TxnThinks, o.TxnTries = 3, 3*time.Second, 100*time.Millisecond, 3
+	o.Members, o.Unclean, o.Compacted, o.RetentionBytes, o.VaultBytes, o.Partitions = 0, false, false, 0, 0, 3
+	o.Rates = map[string]float64{"write": 60, "txn-die": 6, "txn-second": 3, "txn-pause": 4, "txn-late": 20, "crash-txns": 3, "crash": 1, "crash-leader": 2, "crash-in-write": 1,
+		"cut-link": 4, "cut-store": 1, "elect-preferred": 8, "reassign": 1, "restart-cleanly": 1, "expire-lease": 1, "clock-jump": 1}
 }
 
 // SwarmCluster draws a run's options from its seed.
@@ -150,7 +159,7 @@ func (o *ClusterOptions) String() string {
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Consumers)
 	fmt.Fprintf(&b, "group members %d; fetches over the wire %v, session slots %d; retention %d bytes, vault %d\n", o.Members, o.Wire, o.SessionSlots, o.RetentionBytes, o.VaultBytes)
 	if o.Txns > 0 {
-		fmt.Fprintf(&b, "transactional ids %d, transactions of up to %v\n", o.Txns, o.TxnTimeout)
+		fmt.Fprintf(&b, "transactional ids %d, transactions of up to %v, with offsets %v\n", o.Txns, o.TxnTimeout, o.TxnOffsets)
 	}
 	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
 	for _, a := range clusterActions {

@@ -30,6 +30,7 @@ type txnWorld struct {
 	begun   bool
 	ids     []*txnID
 	readers []*stableReader
+	groups  []*groupReader // where transactions commit offsets
 	judge   *txnJudge
 }
 
@@ -95,7 +96,7 @@ func (c *cluster) orderTxns() {
 				return c.createInternal(m, transactions.StateTopic, c.txns.topic, txnPartitions)
 			})
 			c.k.after(time.Second, "transactions' topic ordered", c.orderTxns)
-		case c.topic.IsZero():
+		case c.topic.IsZero(), c.o.TxnOffsets && !c.check.hasOffsets:
 			c.k.after(time.Second, "transactions' topic ordered", c.orderTxns)
 		default:
 			c.txns.begin()
@@ -115,6 +116,13 @@ func (w *txnWorld) begin() {
 		r := &stableReader{w: w, partition: int32(p)}
 		w.readers = append(w.readers, r)
 		w.p.Go(&w.work, r.run)
+	}
+	if w.c.o.TxnOffsets {
+		for _, id := range w.ids {
+			r := &groupReader{w: w, id: id}
+			w.groups = append(w.groups, r)
+			w.p.Go(&w.work, r.run)
+		}
 	}
 }
 
@@ -264,6 +272,10 @@ func (x *txnClient) transact() {
 		}
 		x.pause(0, x.w.c.o.TxnThinks)
 	}
+	if x.w.c.o.TxnOffsets && good && !x.stopped && d.chance(0.6) {
+		good = x.commitOffsets(t)
+		x.pause(0, x.w.c.o.TxnThinks)
+	}
 	if opened && !x.stopped {
 		x.end(t, good && d.chance(0.75))
 	}
@@ -280,17 +292,22 @@ func (x *txnClient) add(p int32) bool {
 	topic := kmsg.NewAddPartitionsToTxnRequestTopic()
 	topic.Topic, topic.Partitions = clusterTopic, []int32{p}
 	req.Topics = append(req.Topics, topic)
+	return x.addTo("AddPartitionsToTxn", req, func(r kmsg.Response) int16 {
+		return r.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode
+	})
+}
+
+// addTo asks the coordinator to take something in, until it says whether it has.
+func (x *txnClient) addTo(what string, req kmsg.Request, codeOf func(kmsg.Response) int16) bool {
 	for range addTries {
-		_, code := x.ask(req, func(r kmsg.Response) int16 {
-			return r.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode
-		}, nil)
+		_, code := x.ask(req, codeOf, nil)
 		switch {
 		case code == wire.None:
 			return true
 		case x.stopped:
 			return false
 		case code == wire.ErrProducerFenced, code == wire.ErrInvalidProducerEpoch, code == wire.ErrInvalidProducerIDMapping:
-			x.stop("AddPartitionsToTxn: " + code.Error())
+			x.stop(what + ": " + code.Error())
 			return false
 		case !isRepeatable(code) && code != wire.ErrUnknownTopicOrPartition:
 			x.w.k.probe("transaction: not added: " + code.Error())
@@ -361,7 +378,7 @@ func (x *txnClient) sendBatch(t *transactionRun, p int32, req *kmsg.ProduceReque
 		x.leaders[p], _ = x.w.c.leader(x.w.c.wantTopic, int(p), x.dice(), 0)
 	}
 	resp, err := x.w.request(sending{from: x.who(), to: x.w.c.machine(x.leaders[p]), req: req, timeout: clientTimeout}, func(m *machine, r kmsg.Response) {
-		if a := producedOf(r); a.ErrorCode == 0 && !m.node.HasHungUp() {
+		if a := producedOf(r); a.ErrorCode == 0 {
 			x.w.judge.acknowledged(m, t, p, types.Offset(a.BaseOffset), req.Topics[0].Partitions[0].Records)
 		}
 	})
@@ -447,6 +464,11 @@ func (c *cluster) txnsUnfinished(image *meta.Image) string {
 		return c.txns.judge.endsInTime(c.txns.ids[i].name + " has committed nothing since the faults ended")
 	}
 	for _, r := range c.txns.readers {
+		if why := r.behind(); why != "" {
+			return why
+		}
+	}
+	for _, r := range c.txns.groups {
 		if why := r.behind(); why != "" {
 			return why
 		}

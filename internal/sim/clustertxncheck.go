@@ -26,7 +26,10 @@ type txnJudge struct {
 	given  map[producerEpoch]*txnClient // who was given an epoch by InitProducerId
 	// fenced are batches that were written in an epoch below one that had been told.
 	fenced map[*writtenBatch]string
-	parts  map[int32]*txnPart
+	parts  map[int32]*txnPart // by spot
+	// offsets are the commits of groups' offsets, byText by their metadata.
+	offsets []*txnCommit
+	byText  map[string]*txnCommit
 	// gone: an unclean election has taken a part of __transaction_state.
 	gone bool
 }
@@ -38,8 +41,8 @@ type transactionRun struct {
 	asked  bool // to be committed
 	told   fate
 	toldAt time.Duration
-	acked  map[int32]types.Offset // partitions with an acknowledged batch: the first one
-	ends   map[int32]fate         // what the markers of each partition say
+	acked  map[int32]types.Offset // spots with an acknowledged batch: the first one
+	ends   map[int32]fate         // what the markers of each spot say
 	read   bool                   // a reader of committed records was given some of it
 }
 
@@ -89,7 +92,7 @@ type txnPart struct {
 const txnMark = "transaction "
 
 func newTxnJudge(w *txnWorld) *txnJudge {
-	return &txnJudge{w: w, epochs: map[types.ProducerID]*toldEpoch{}, given: map[producerEpoch]*txnClient{}, fenced: map[*writtenBatch]string{}, parts: map[int32]*txnPart{}}
+	return &txnJudge{w: w, epochs: map[types.ProducerID]*toldEpoch{}, given: map[producerEpoch]*txnClient{}, fenced: map[*writtenBatch]string{}, parts: map[int32]*txnPart{}, byText: map[string]*txnCommit{}}
 }
 
 func (j *txnJudge) fail(invariant, format string, args ...any) {
@@ -109,7 +112,7 @@ func (j *txnJudge) runOf(raw []byte) *transactionRun {
 	if !it.Next() {
 		return nil
 	}
-	rest, found := bytes.CutPrefix(it.Record.Value, []byte(txnMark))
+	_, rest, found := bytes.Cut(it.Record.Value, []byte(txnMark)) // of an offset's record it is the metadata
 	if !found {
 		return nil
 	}
@@ -201,17 +204,17 @@ func (j *txnJudge) agrees(t *transactionRun) {
 		f := t.ends[p]
 		switch {
 		case f == committed && !t.asked:
-			j.fail("TxnWhole", "%v is committed in partition %d, and nobody asked for that", t, p)
+			j.fail("TxnWhole", "%v is committed in %s, and nobody asked for that", t, j.nameOf(p))
 		case t.told != open && f != t.told:
-			j.fail("TxnWhole", "%v is %v in partition %d; its producer was told at %v that it is %v", t, f, p, t.toldAt.Round(time.Millisecond), t.told)
+			j.fail("TxnWhole", "%v is %v in %s; its producer was told at %v that it is %v", t, f, j.nameOf(p), t.toldAt.Round(time.Millisecond), t.told)
 		case f == aborted && t.read:
-			j.fail("NoAbortedRead", "%v is aborted in partition %d, and readers of committed records were given some of it", t, p)
+			j.fail("NoAbortedRead", "%v is aborted in %s, and readers of what is committed were given some of it", t, j.nameOf(p))
 		case f != t.ends[sortedKeys(t.ends)[0]]:
 			j.fail("TxnWhole", "half of %v is committed: %v", t, t.ends)
 		}
 	}
 	if t.read && t.told == aborted {
-		j.fail("NoAbortedRead", "%v was aborted at %v, and readers of committed records were given some of it", t, t.toldAt.Round(time.Millisecond))
+		j.fail("NoAbortedRead", "%v was aborted at %v, and readers of what is committed were given some of it", t, t.toldAt.Round(time.Millisecond))
 	}
 }
 
@@ -224,9 +227,14 @@ func sortedKeys[V any](m map[int32]V) []int32 {
 	return keys
 }
 
-// isOurs reports whether a partition is the topic's, and nobody has lost any of it.
+// isOurs reports whether a partition is the topic's, or of the offsets, and nobody has lost any of it.
 func (j *txnJudge) isOurs(l *ledger) bool {
-	return l.id.Topic == j.w.c.topic && l.unclean < 0 && !l.deleted && !l.compacted
+	return j.isOfTxns(l.id.Topic) && l.unclean < 0 && !l.deleted
+}
+
+// isOfTxns reports whether a topic is one that transactions write to.
+func (j *txnJudge) isOfTxns(topic types.TopicID) bool {
+	return topic == j.w.c.topic && !j.w.c.o.Compacted || j.w.c.o.TxnOffsets && topic == j.w.c.offsetsTopic
 }
 
 // wrote takes note of a batch that a leader has written.
@@ -246,10 +254,11 @@ func (j *txnJudge) readable(l *ledger) {
 	if !j.isOurs(l) {
 		return
 	}
-	part := j.parts[l.id.Number]
+	spot := j.spot(l.id)
+	part := j.parts[spot]
 	if part == nil {
 		part = &txnPart{running: map[types.ProducerID][]*transactionRun{}}
-		j.parts[l.id.Number] = part
+		j.parts[spot] = part
 	}
 	for w := l.committed[part.next]; w != nil; w = l.committed[part.next] {
 		part.next = w.next
@@ -268,15 +277,15 @@ func (j *txnJudge) readable(l *ledger) {
 // joins judges a batch of a transaction.
 func (j *txnJudge) joins(l *ledger, part *txnPart, w *writtenBatch, pid types.ProducerID) {
 	if why, ok := j.fenced[w]; ok && !j.gone {
-		j.fail("ProducerFenced", "partition %d: %s is readable: %s", l.id.Number, w.shadowBatch, why)
+		j.fail("ProducerFenced", "%s: %s is readable: %s", j.w.c.check.nameOf(l.id), w.shadowBatch, why)
 		return
 	}
 	t := j.runOf(w.raw)
 	if t == nil {
 		return
 	}
-	if f, ended := t.ends[l.id.Number]; ended {
-		j.fail("OpenEnds", "partition %d: %s belongs to %v, which was %v there before: it opens a transaction that nobody ends", l.id.Number, w.shadowBatch, t, f)
+	if f, ended := t.ends[j.spot(l.id)]; ended {
+		j.fail("OpenEnds", "%s: %s belongs to %v, which was %v there before: it opens a transaction that nobody ends", j.w.c.check.nameOf(l.id), w.shadowBatch, t, f)
 		return
 	}
 	running := part.running[pid]
@@ -284,7 +293,7 @@ func (j *txnJudge) joins(l *ledger, part *txnPart, w *writtenBatch, pid types.Pr
 		return
 	}
 	if len(running) > 0 {
-		j.fail("TxnWhole", "partition %d: %s of %v lies in %v, which is open", l.id.Number, w.shadowBatch, t, running[0])
+		j.fail("TxnWhole", "%s: %s of %v lies in %v, which is open", j.w.c.check.nameOf(l.id), w.shadowBatch, t, running[0])
 		return
 	}
 	part.running[pid] = append(running, t)
@@ -299,8 +308,9 @@ func (j *txnJudge) marker(l *ledger, part *txnPart, w *writtenBatch) {
 	running := part.running[m.ProducerID]
 	delete(part.running, m.ProducerID)
 	for _, t := range running {
-		t.ends[l.id.Number] = fateOf(m.Kind == batch.Commit)
-		j.w.k.note("log", "partition %d: %v is %v at %d", l.id.Number, t, t.ends[l.id.Number], w.base)
+		spot := j.spot(l.id)
+		t.ends[spot] = fateOf(m.Kind == batch.Commit)
+		j.w.k.note("log", "%s: %v is %v at %d", j.w.c.check.nameOf(l.id), t, t.ends[spot], w.base)
 		if !j.gone {
 			j.agrees(t)
 		}
@@ -335,7 +345,10 @@ func (j *txnJudge) delivered(r *stableReader, h *batch.Header, raw []byte, isAbo
 // openEnds demands that nothing is open for ever once the faults have ended (OpenEnds).
 func (j *txnJudge) openEnds(image *meta.Image) string {
 	c := j.w.c
-	for p := range image.PartitionsOf(c.topic) {
+	for p := range image.Partitions() {
+		if !j.isOfTxns(p.ID.Topic) {
+			continue
+		}
 		for _, id := range p.Record.Replicas {
 			part, ok := c.machine(id).node.Broker().Partition(p.ID.Topic, p.ID.Number)
 			if !ok {
@@ -345,7 +358,7 @@ func (j *txnJudge) openEnds(image *meta.Image) string {
 			if v.LastStable == v.HighWatermark {
 				continue
 			}
-			why := fmt.Sprintf("partition %d of broker %d is stable up to %d, readable up to %d", p.ID.Number, id, v.LastStable, v.HighWatermark)
+			why := fmt.Sprintf("%s of broker %d is stable up to %d, readable up to %d", c.check.nameOf(p.ID), id, v.LastStable, v.HighWatermark)
 			if j.gone || c.check.ledger(p.ID).unclean >= 0 {
 				j.w.k.probe("transaction: open for ever after an unclean election")
 				continue
@@ -379,9 +392,8 @@ func (j *txnJudge) final() {
 	}
 	for _, t := range j.runs {
 		for _, p := range sortedKeys(t.acked) {
-			l := j.w.c.check.ledger(meta.PartitionID{Topic: j.w.c.topic, Number: p})
-			if t.told == committed && j.isOurs(l) && t.ends[p] != committed {
-				j.fail("TxnWhole", "%v was committed at %v; in partition %d, where its batch at %d was acknowledged, it is %v", t, t.toldAt.Round(time.Millisecond), p, t.acked[p], t.ends[p])
+			if t.told == committed && j.isOurs(j.ledgerAt(p)) && t.ends[p] != committed {
+				j.fail("TxnWhole", "%v was committed at %v; in %s, where its batch at %d was acknowledged, it is %v", t, t.toldAt.Round(time.Millisecond), j.nameOf(p), t.acked[p], t.ends[p])
 				return
 			}
 		}

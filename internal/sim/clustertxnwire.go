@@ -73,10 +73,11 @@ func (k *kernel) arrival(patience time.Duration, onTime bool) func() bool {
 	}
 }
 
-// answerFrame has the broker answer a client's frame, and tells of it.
+// answerFrame has the broker answer a client's frame, and tells of it. What a node answers
+// that has hung up meanwhile reaches nobody, so that whatever is told is heard by the judge too.
 func (m *machine) answerFrame(req kmsg.Request, frame []byte, said func(m *machine, resp kmsg.Response), answered func(kmsg.Response)) {
 	raw, err := m.node.Answer(m.node.Context(), append([]byte(nil), frame...))
-	if err != nil || raw == nil {
+	if err != nil || raw == nil || m.node.HasHungUp() {
 		return
 	}
 	resp, err := parseAnswer(req, raw)
@@ -118,13 +119,19 @@ func (l *peerLinks) txnFrames(to types.BrokerID) src.Exchange {
 			if !arrives() {
 				return
 			}
+			key := int16(binary.BigEndian.Uint16(request))
 			serve := func() {
 				raw, err := at.node.Answer(at.node.Context(), append([]byte(nil), request...))
-				if err == nil && raw != nil {
-					reply(func() { answer = raw })
+				if err != nil || raw == nil {
+					return
 				}
+				answered := func() { reply(func() { answer = raw }) }
+				if d := l.m.k.dice("slow answers"); key == l.m.c.mutation.slowAnswers && !l.m.c.healed && d.chance(0.3) {
+					l.m.k.after(d.between(time.Second, peerPatience), "slow answer", answered)
+					return
+				}
+				answered()
 			}
-			key := int16(binary.BigEndian.Uint16(request))
 			if d := l.m.k.dice("slow peers"); key == l.m.c.mutation.slowPeers && !l.m.c.healed && d.chance(0.3) {
 				l.m.k.after(d.between(time.Second, peerPatience), "slow peer", func() { at.task(serve) })
 				return
