@@ -11,6 +11,7 @@ import (
 
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
@@ -285,14 +286,20 @@ func (b *Broker) freshImage(ctx context.Context) (*meta.Image, error) {
 
 // newGroups makes the group coordinator, which leads nothing yet.
 func (b *Broker) newGroups() *coordinator.Coordinator {
-	o := coordinator.Options{
-		Config: coordinator.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Fresh: b.freshImage, Partitions: (*served)(b), Topics: b.topics,
-		LogEnd: b.logEnd, Logger: b.logger, Now: b.opts.Now,
-	}
+	o := coordinator.Options{Node: b.coordinating(), Config: coordinator.ConfigOf(b.cfg), Fresh: b.freshImage, LogEnd: b.logEnd}
 	if v := b.opts.virtual; v != nil {
-		o.Context, o.Random, o.Rules = v.context(context.Background()), v.Random, v.Rules.Groups
+		o.Random, o.Rules = v.Random, v.Rules.Groups
 	}
 	return coordinator.New(o)
+}
+
+// coordinating is what coordinators have of this node.
+func (b *Broker) coordinating() statelog.Node {
+	n := statelog.Node{NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics, Logger: b.logger, Now: b.opts.Now}
+	if v := b.opts.virtual; v != nil {
+		n.Context = v.context(context.Background())
+	}
+	return n
 }
 
 // showAllCoordinators tells coordinators that have just been made which partitions of their topics this node leads.

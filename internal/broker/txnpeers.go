@@ -17,14 +17,13 @@ import (
 // newTransactions makes the transaction coordinator, which leads nothing yet.
 func (b *Broker) newTransactions() *transactions.Coordinator {
 	o := transactions.Options{
-		Config: transactions.ConfigOf(b.cfg), NodeID: b.cfg.NodeID, Image: b.Image, Partitions: (*served)(b), Topics: b.topics, ProducerIDs: b.ids,
-		Peers: txnPeers{b}, Logger: b.logger, Now: b.opts.Now,
+		Node: b.coordinating(), Config: transactions.ConfigOf(b.cfg), ProducerIDs: b.ids, Peers: txnPeers{b},
 		WriteMarker: func(ctx context.Context, m transactions.Marker, tp types.TopicPartition) wire.ErrCode {
 			return b.markers().Write(ctx, m, tp)
 		},
 	}
 	if v := b.opts.virtual; v != nil {
-		o.Context, o.Rules = v.context(context.Background()), v.Rules.Txns
+		o.Rules = v.Rules.Txns
 	}
 	return transactions.New(o)
 }

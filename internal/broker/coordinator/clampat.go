@@ -21,7 +21,7 @@ type Office struct {
 // not: it has yet to hear of its election, and what it would load holds what the cut
 // took; or another one was elected meanwhile. Offices of other nodes say nothing here.
 func (c *Coordinator) ClampAt(ctx context.Context, cuts []Cut, offices []Office) ([]Lowered, error) {
-	loops := c.loops.All()
+	loops := c.All()
 	for _, o := range offices {
 		held := slices.ContainsFunc(loops, func(l *loop) bool { return l.Partition == o.Partition && l.Epoch == o.Epoch })
 		if o.Broker == c.o.NodeID && !held {

@@ -16,7 +16,7 @@ func TestClampAtItsOffices(t *testing.T) {
 	n.lead(t, c)
 	n.setLogEnd(0, 100)
 	mustCommit(t, ctx, c, commit("g", "", -1, 90))
-	me, epoch := c.o.NodeID, c.loops.Of(0).Epoch
+	me, epoch := c.o.NodeID, c.Of(0).Epoch
 	cuts := []Cut{{TopicPartition: types.TopicPartition{Topic: "data"}, Offset: 60}}
 	f := func(name string, o Office, refused bool, want types.Offset) {
 		t.Helper()

@@ -19,7 +19,7 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, ev group.ConsumerHe
 		c.o.Random(b[:])
 		ev.FreshMemberID = base64.RawURLEncoding.EncodeToString(b[:]) // Kafka's form of an id
 	}
-	r, code := submit[group.ConsumerHeartbeatResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+	r, code := submitTo[group.ConsumerHeartbeatResponse](ctx, c, ev.Group, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})

@@ -147,7 +147,7 @@ func TestLoadInProgress(t *testing.T) {
 	})
 	loading()
 	p.catchUp()
-	waitFor(t, c.loops.Of(0).Ready())
+	waitFor(t, c.Of(0).Ready())
 	if o := committed(t, ctx, c, "g"); o != 8 {
 		t.Errorf("loaded offset %d, want 8", o)
 	}
@@ -235,7 +235,7 @@ func TestSlowAppend(t *testing.T) {
 	}
 	await.True(t, "all commits wait", func() bool {
 		pending := 0
-		c.loops.Of(0).look(ctx, func(t *group.Table) { pending = t.Pending() })
+		c.Of(0).look(ctx, func(t *group.Table) { pending = t.Pending() })
 		return pending == 21
 	})
 	before := n.parts[0].appends
@@ -300,7 +300,7 @@ func TestResignAnswersParked(t *testing.T) {
 	n.parts[0].epoch = 2
 	n.parts[0].mu.Unlock()
 	c.Elected(0, 2)
-	waitFor(t, c.loops.Of(0).Ready())
+	waitFor(t, c.Of(0).Ready())
 	if d, _ := c.Describe(ctx, "g"); d.State != group.Stable || len(d.Members) != 1 {
 		t.Errorf("group after the second election: %+v", d)
 	}
@@ -361,7 +361,7 @@ func TestLoopRecovers(t *testing.T) {
 		d, _ := c.Describe(ctx, "g")
 		return len(d.Members) == 2
 	})
-	c.loops.Of(0).post(ctx, group.Appended{Token: 99}) // I-70
+	c.Of(0).post(ctx, group.Appended{Token: 99}) // I-70
 	if r := waitFor(t, parked); r.Code != errcode.CoordinatorNotAvailable {
 		t.Errorf("the parked join was answered with %+v", r)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/meta"
@@ -275,8 +276,9 @@ func (n *fakeNode) freshImage(context.Context) (*meta.Image, error) {
 func (n *fakeNode) start(t *testing.T) *Coordinator {
 	t.Helper()
 	c := New(Options{
-		Config: n.cfg, NodeID: 7, Image: n.image.Load, Fresh: n.freshImage, Partitions: n, Topics: n, LogEnd: n.logEnd,
-		Logger: slog.New(slog.DiscardHandler), Now: func() types.Millis { return types.Millis(time.Now().UnixMilli()) },
+		Node: statelog.Node{NodeID: 7, Image: n.image.Load, Partitions: n, Topics: n,
+			Logger: slog.New(slog.DiscardHandler), Now: func() types.Millis { return types.Millis(time.Now().UnixMilli()) }},
+		Config: n.cfg, Fresh: n.freshImage, LogEnd: n.logEnd,
 	})
 	t.Cleanup(c.Close)
 	return c
@@ -289,7 +291,7 @@ func (n *fakeNode) lead(t *testing.T, c *Coordinator) {
 	for i, p := range n.parts {
 		c.Elected(i, p.epoch)
 	}
-	for _, l := range c.loops.All() {
+	for _, l := range c.All() {
 		waitFor(t, l.Ready())
 	}
 }

@@ -118,7 +118,7 @@ func (c *Coordinator) ClampOffsets(ctx context.Context, tp types.TopicPartition,
 
 // ClampAll is ClampOffsets for many partitions in one go.
 func (c *Coordinator) ClampAll(ctx context.Context, cuts []Cut) ([]Lowered, error) {
-	return clamp(ctx, c.loops.All(), cuts)
+	return clamp(ctx, c.All(), cuts)
 }
 
 func clamp(ctx context.Context, loops []*loop, cuts []Cut) ([]Lowered, error) {

@@ -24,6 +24,15 @@ func submit[R group.Response](ctx context.Context, l *loop, patient bool, event 
 	return none, r.(group.CodeResponse).Code
 }
 
+// submitTo is submit for the loop of a group; the empty name is no group's.
+func submitTo[R group.Response](ctx context.Context, c *Coordinator, groupID string, event func(id group.RequestID) group.Event) (R, errcode.Code) {
+	if groupID == "" {
+		var none R
+		return none, errcode.InvalidGroupID
+	}
+	return submit[R](ctx, c.home(groupID), false, event)
+}
+
 // ask has the loop do a task and waits for its answer; no loop is an answer too.
 func (l *loop) ask(ctx context.Context, patient bool, do statelog.Task[group.RequestID]) (group.Response, errcode.Code) {
 	if l == nil {
@@ -51,11 +60,8 @@ func (l *loop) post(ctx context.Context, ev group.Event) {
 
 // Join implements api.Groups.
 func (c *Coordinator) Join(ctx context.Context, ev group.Join) group.JoinResponse {
-	if ev.Group == "" {
-		return group.JoinResponse{Code: errcode.InvalidGroupID, MemberID: ev.MemberID, Generation: -1}
-	}
 	ev.FreshMemberID = c.freshMemberID(ev)
-	r, code := submit[group.JoinResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+	r, code := submitTo[group.JoinResponse](ctx, c, ev.Group, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -80,10 +86,7 @@ func (c *Coordinator) freshMemberID(ev group.Join) string {
 
 // Sync implements api.Groups.
 func (c *Coordinator) Sync(ctx context.Context, ev group.Sync) group.SyncResponse {
-	if ev.Group == "" {
-		return group.SyncResponse{Code: errcode.InvalidGroupID}
-	}
-	r, code := submit[group.SyncResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+	r, code := submitTo[group.SyncResponse](ctx, c, ev.Group, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -95,10 +98,7 @@ func (c *Coordinator) Sync(ctx context.Context, ev group.Sync) group.SyncRespons
 
 // Heartbeat implements api.Groups.
 func (c *Coordinator) Heartbeat(ctx context.Context, ev group.Heartbeat) errcode.Code {
-	if ev.Group == "" {
-		return errcode.InvalidGroupID
-	}
-	r, code := submit[group.CodeResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+	r, code := submitTo[group.CodeResponse](ctx, c, ev.Group, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -117,10 +117,7 @@ func oneOf(outer, inner errcode.Code) errcode.Code {
 
 // Leave implements api.Groups.
 func (c *Coordinator) Leave(ctx context.Context, ev group.Leave) group.LeaveResponse {
-	if ev.Group == "" {
-		return group.LeaveResponse{Code: errcode.InvalidGroupID}
-	}
-	r, code := submit[group.LeaveResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+	r, code := submitTo[group.LeaveResponse](ctx, c, ev.Group, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
@@ -129,34 +126,29 @@ func (c *Coordinator) Leave(ctx context.Context, ev group.Leave) group.LeaveResp
 
 // Commit implements api.Groups.
 func (c *Coordinator) Commit(ctx context.Context, ev group.Commit) group.CommitResponse {
-	if ev.Group == "" {
-		return group.CommitResponse{Code: errcode.InvalidGroupID}
-	}
-	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+	return c.change(ctx, ev.Group, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
-	return group.CommitResponse{Code: oneOf(code, r.Code), Partitions: r.Partitions}
 }
 
 // DeleteOffsets implements api.Groups.
 func (c *Coordinator) DeleteOffsets(ctx context.Context, ev group.DeleteOffsets) group.CommitResponse {
-	if ev.Group == "" {
-		return group.CommitResponse{Code: errcode.InvalidGroupID}
-	}
-	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+	return c.change(ctx, ev.Group, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
+}
+
+// change has a group's committed offsets changed.
+func (c *Coordinator) change(ctx context.Context, groupID string, event func(id group.RequestID) group.Event) group.CommitResponse {
+	r, code := submitTo[group.CommitResponse](ctx, c, groupID, event)
 	return group.CommitResponse{Code: oneOf(code, r.Code), Partitions: r.Partitions}
 }
 
 // DeleteGroup implements api.Groups.
 func (c *Coordinator) DeleteGroup(ctx context.Context, groupID string) errcode.Code {
-	if groupID == "" {
-		return errcode.InvalidGroupID
-	}
-	r, code := submit[group.CodeResponse](ctx, c.home(groupID), false, func(id group.RequestID) group.Event {
+	r, code := submitTo[group.CodeResponse](ctx, c, groupID, func(id group.RequestID) group.Event {
 		return group.DeleteGroup{Request: id, Group: groupID}
 	})
 	return oneOf(code, r.Code)
@@ -195,7 +187,7 @@ func (c *Coordinator) Describe(ctx context.Context, groupID string) (group.Descr
 // List implements api.Groups.
 func (c *Coordinator) List(ctx context.Context, states, groupTypes []string) ([]group.Listing, errcode.Code) {
 	var all []group.Listing
-	for _, l := range c.loops.All() {
+	for _, l := range c.All() {
 		some, code := lookUp(ctx, l, func(t *group.Table) []group.Listing { return t.List(states, groupTypes) })
 		if code == errcode.NotCoordinator {
 			continue // resigned meanwhile: another node lists these

@@ -16,8 +16,7 @@ func (c *Coordinator) FindCoordinator(ctx context.Context, groupID string) (type
 // offsetsTopic names the topic in which groups and their offsets are kept.
 func offsetsTopic(o Options) *statelog.Topic {
 	return statelog.NewTopic(statelog.TopicOptions{
-		Name: OffsetsTopic, Partitions: o.Config.TopicPartitions, Replication: o.Config.TopicReplication,
-		Configs: topicConfigs(o.Config), Image: o.Image, Topics: o.Topics, Logger: o.Logger,
+		Node: o.Node, Name: OffsetsTopic, Partitions: o.Config.TopicPartitions, Replication: o.Config.TopicReplication, Configs: topicConfigs(o.Config),
 	})
 }
 
@@ -34,5 +33,5 @@ func (c *Coordinator) home(groupID string) *loop {
 	if !ok {
 		return nil
 	}
-	return c.loops.Of(p)
+	return c.Of(p)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -22,15 +23,15 @@ func (c *Coordinator) PartitionOf(ctx context.Context, groupID string) (types.To
 }
 
 // GuardTxn implements api.Groups.
-func (c *Coordinator) GuardTxn(ctx context.Context, groupID string, id types.ProducerID, epoch int16) (api.TxnGuard, group.ErrorCode) {
+func (c *Coordinator) GuardTxn(ctx context.Context, groupID string, id types.ProducerID, epoch int16) (api.TxnGuard, errcode.Code) {
 	n, ok := c.topic.Partition(groupID)
 	t, exists := c.o.Image().TopicByName(OffsetsTopic)
 	if !ok || !exists {
-		return 0, group.CoordinatorNotAvailable
+		return 0, errcode.CoordinatorNotAvailable
 	}
 	p, err := c.o.Partitions.Get(t.ID, n)
 	if err != nil {
-		return 0, group.NotCoordinator
+		return 0, errcode.NotCoordinator
 	}
 	guard, _, err := p.Guard(ctx, id, epoch)
 	return guard, codeOfAppend(err)
@@ -38,20 +39,19 @@ func (c *Coordinator) GuardTxn(ctx context.Context, groupID string, id types.Pro
 
 // CommitTxn implements api.Groups.
 func (c *Coordinator) CommitTxn(ctx context.Context, ev group.TxnCommit) group.CommitResponse {
-	if ev.Group == "" {
-		return group.CommitResponse{Code: group.InvalidGroupID}
+	if c.o.Rules.OffsetsAtOnce {
+		return c.Commit(ctx, ev.Commit)
 	}
-	r, code := submit[group.CommitResponse](ctx, c.home(ev.Group), false, func(id group.RequestID) group.Event {
+	return c.change(ctx, ev.Group, func(id group.RequestID) group.Event {
 		ev.Request = id
 		return ev
 	})
-	return group.CommitResponse{Code: oneOf(code, r.Code), Partitions: r.Partitions}
 }
 
 // EndTxn implements api.Groups. It waits for a loop that is loading.
 func (c *Coordinator) EndTxn(ctx context.Context, partition int32, m api.TxnMarker) wire.ErrCode {
-	r, code := submit[group.CodeResponse](ctx, c.loops.Of(partition), true, func(id group.RequestID) group.Event {
+	r, code := submit[group.CodeResponse](ctx, c.Of(partition), true, func(id group.RequestID) group.Event {
 		return group.EndTxn{Request: id, ProducerID: m.ProducerID, ProducerEpoch: m.Epoch, CoordinatorEpoch: m.CoordinatorEpoch, Commit: m.Commit, Bumped: m.Bumped}
 	})
-	return wire.ErrCode(oneOf(code, r.Code))
+	return oneOf(code, r.Code)
 }

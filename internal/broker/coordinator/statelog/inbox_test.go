@@ -61,8 +61,9 @@ func newEcho(t *testing.T, refuse error) (*Loops[*echo], *echo) {
 		{Key: keys.Partition(id, 0), Value: rec.Encode(), CreateRevision: 1, ModRevision: 1},
 	}, 5)
 	o := LogOptions{
-		Topic: "state", Image: func() *meta.Image { return image }, Partitions: servedHere{refuse: refuse}, NodeID: 1,
-		ReloadAfterFailure: time.Millisecond, Logger: slog.New(slog.DiscardHandler), Context: context.Background(),
+		Node: Node{NodeID: 1, Image: func() *meta.Image { return image }, Partitions: servedHere{refuse: refuse},
+			Logger: slog.New(slog.DiscardHandler), Context: context.Background()},
+		Topic: "state", ReloadAfterFailure: time.Millisecond,
 	}
 	loops := NewLoops(o.Context, func(partition int32, epoch types.LeaderEpoch) *echo {
 		term := NewTerm(o, partition, epoch)

@@ -28,21 +28,37 @@ var (
 	probeLateLook   = probe.New("coordinator: an answer made by a coordinator that leads no more")
 )
 
-// LogOptions say what all loops of one coordinator have in common.
-type LogOptions struct {
-	// Topic is the internal topic that holds the state.
-	Topic string
+// Node is what a coordinator has of the node that it runs on. Fields are required unless they say otherwise.
+type Node struct {
+	NodeID types.BrokerID
 	// Image gives the newest metadata image, never nil.
 	Image      func() *meta.Image
 	Partitions api.Partitions
-	NodeID     types.BrokerID
+	Topics     api.Topics
+	Logger     *slog.Logger
+	// Now gives the wall clock's time, for what is written into records.
+	Now func() types.Millis
+	// Context may carry a clock; nil: the background's. Close ends the loops, not it.
+	Context context.Context
+}
+
+// WithContext is the node with a context, if need be the background's.
+func (n Node) WithContext() Node {
+	if n.Context == nil {
+		n.Context = context.Background()
+	}
+	return n
+}
+
+// LogOptions say what all loops of one coordinator have in common.
+type LogOptions struct {
+	Node
+	// Topic is the internal topic that holds the state.
+	Topic string
 	// BufferBytes is how much a load reads at a time; 0 means 5 MiB.
 	BufferBytes int
 	// ReloadAfterFailure bounds the wait between two loads; 0 means a second.
 	ReloadAfterFailure time.Duration
-	Logger             *slog.Logger
-	// Context may carry a clock; loops end with it.
-	Context context.Context
 	// Unfenced: who led a partition goes on coordinating; only the simulator sets it (R10).
 	Unfenced bool
 }

@@ -3,7 +3,6 @@ package statelog
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"unicode/utf16"
 
 	"tidemark/internal/broker/api"
@@ -16,6 +15,7 @@ import (
 
 // TopicOptions say which topic a coordinator keeps its state in.
 type TopicOptions struct {
+	Node
 	Name string
 	// Partitions and Replication are those of a topic that is made anew; with fewer
 	// brokers it begins with a replica on each.
@@ -23,10 +23,6 @@ type TopicOptions struct {
 	Replication int16
 	// Configs are those of a topic that is made anew.
 	Configs map[string]*string
-	// Image gives the newest metadata image, never nil.
-	Image  func() *meta.Image
-	Topics api.Topics
-	Logger *slog.Logger
 }
 
 // Topic is the internal topic of a coordinator. Its methods may be called from any goroutine.

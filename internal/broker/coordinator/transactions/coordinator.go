@@ -2,7 +2,6 @@ package transactions
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/config"
 	"tidemark/internal/core/errcode"
-	"tidemark/internal/core/meta"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
@@ -65,21 +63,12 @@ type Marker = api.TxnMarker
 
 // Options are what a coordinator works with. Fields are required unless they say otherwise.
 type Options struct {
-	Config Config
-	NodeID types.BrokerID
-	// Image gives the newest metadata image, never nil.
-	Image       func() *meta.Image
-	Partitions  api.Partitions
-	Topics      api.Topics
+	statelog.Node
+	Config      Config
 	ProducerIDs api.ProducerIDs
 	Peers       Peers
 	// WriteMarker writes a marker into one partition that this node leads.
 	WriteMarker func(ctx context.Context, m Marker, tp types.TopicPartition) wire.ErrCode
-	Logger      *slog.Logger
-	// Now gives the wall clock's time, for what is written into records.
-	Now func() types.Millis
-	// Context may carry a clock; nil: the background's. Close ends the loops, not it.
-	Context context.Context
 	// Rules are switched off by the simulator alone.
 	Rules Rules
 }
@@ -101,23 +90,21 @@ type Coordinator struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	couriers
-	loops *statelog.Loops[*loop]
+	// Loops are those of the state topic.
+	*statelog.Loops[*loop]
 }
 
 var _ api.Transactions = (*Coordinator)(nil)
 
 // New makes a coordinator that leads nothing yet.
 func New(o Options) *Coordinator {
-	if o.Context == nil {
-		o.Context = context.Background()
-	}
+	o.Node = o.WithContext()
 	c := &Coordinator{o: o}
-	c.loops = statelog.NewLoops(o.Context, func(partition int32, epoch types.LeaderEpoch) *loop { return newLoop(c, partition, epoch) })
+	c.Loops = statelog.NewLoops(o.Context, func(partition int32, epoch types.LeaderEpoch) *loop { return newLoop(c, partition, epoch) })
 	c.ctx, c.cancel = context.WithCancel(o.Context)
 	c.couriers = newCouriers(c)
 	c.topic = statelog.NewTopic(statelog.TopicOptions{
-		Name: StateTopic, Partitions: o.Config.TopicPartitions, Replication: o.Config.TopicReplication,
-		Configs: topicConfigs(o), Image: o.Image, Topics: o.Topics, Logger: o.Logger,
+		Node: o.Node, Name: StateTopic, Partitions: o.Config.TopicPartitions, Replication: o.Config.TopicReplication, Configs: topicConfigs(o),
 	})
 	return c
 }
@@ -132,23 +119,14 @@ func topicConfigs(o Options) map[string]*string {
 
 func (c *Coordinator) logOptions() statelog.LogOptions {
 	return statelog.LogOptions{
-		Topic: StateTopic, Image: c.o.Image, Partitions: c.o.Partitions, NodeID: c.o.NodeID, BufferBytes: c.o.Config.LoadBufferBytes,
-		ReloadAfterFailure: c.o.Config.ReloadAfterFailure, Logger: c.o.Logger, Context: c.o.Context, Unfenced: c.o.Rules.NoFence,
+		Node: c.o.Node, Topic: StateTopic, BufferBytes: c.o.Config.LoadBufferBytes, ReloadAfterFailure: c.o.Config.ReloadAfterFailure, Unfenced: c.o.Rules.NoFence,
 	}
 }
 
-// Elected is statelog.Loops' for the state topic.
-func (c *Coordinator) Elected(partition int32, epoch types.LeaderEpoch) {
-	c.loops.Elected(partition, epoch)
-}
-
-// Resigned is statelog.Loops' for the state topic.
-func (c *Coordinator) Resigned(partition int32) { c.loops.Resigned(partition) }
-
-// Close is statelog.Loops', and ends the couriers.
+// Close is the loops', and ends the couriers.
 func (c *Coordinator) Close() {
 	c.cancel()
-	c.loops.Close()
+	c.Loops.Close()
 	c.couriers.join()
 }
 
@@ -158,5 +136,5 @@ func (c *Coordinator) home(id string) *loop {
 	if !ok {
 		return nil
 	}
-	return c.loops.Of(p)
+	return c.Of(p)
 }

@@ -104,7 +104,7 @@ func markersFor(partitions ...types.TopicPartition) transaction.Markers {
 func office(t *testing.T, w *town) (c *Coordinator, told func() []types.TopicPartition) {
 	t.Helper()
 	c = New(Options{
-		NodeID: 1, Image: w.image.Load, Peers: w, Logger: slog.New(slog.DiscardHandler), Now: func() types.Millis { return 1 },
+		Node: statelog.Node{NodeID: 1, Image: w.image.Load, Logger: slog.New(slog.DiscardHandler), Now: func() types.Millis { return 1 }}, Peers: w,
 		WriteMarker: func(_ context.Context, _ Marker, tp types.TopicPartition) wire.ErrCode {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -225,7 +225,7 @@ func TestMarkersWrittenForAnEarlierLife(t *testing.T) {
 func TestNoCoordinatorBeforeTheUpgrade(t *testing.T) {
 	w := &town{}
 	w.lead(1)
-	c := New(Options{NodeID: 1, Image: w.image.Load, Peers: w, Logger: slog.New(slog.DiscardHandler)})
+	c := New(Options{Node: statelog.Node{NodeID: 1, Image: w.image.Load, Logger: slog.New(slog.DiscardHandler)}, Peers: w})
 	defer c.Close()
 	_, err := c.FindCoordinator(context.Background(), "id")
 	if wire.CodeOf(err) != wire.ErrCoordinatorNotAvailable || !strings.Contains(err.Error(), "tidemark cluster upgrade") {

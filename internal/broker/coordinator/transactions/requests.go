@@ -128,7 +128,7 @@ func (c *Coordinator) Describe(ctx context.Context, id string) (transaction.Meta
 // List implements api.Transactions. While a partition loads, that is the answer for all.
 func (c *Coordinator) List(ctx context.Context, f transaction.Filter) ([]transaction.Listing, errcode.Code) {
 	var all []transaction.Listing
-	for _, l := range c.loops.All() {
+	for _, l := range c.All() {
 		var some []transaction.Listing
 		switch code := l.look(ctx, func(now types.Millis, t *transaction.Table) { some = t.List(now, f) }); code {
 		case errcode.None:

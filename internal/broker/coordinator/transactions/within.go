@@ -21,7 +21,7 @@ type Within struct {
 func (c *Coordinator) EndWithin(ctx context.Context, tps []types.TopicPartition) []Within {
 	tps = transaction.SortedPartitions(tps)
 	var all []Within
-	for _, l := range c.loops.All() {
+	for _, l := range c.All() {
 		r, code := submit[transaction.WithinResponse](ctx, l, func(id transaction.RequestID) transaction.Event {
 			return transaction.EndWithin{Request: id, Partitions: tps}
 		})
