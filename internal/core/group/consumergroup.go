@@ -32,6 +32,7 @@ func (noTopics) Version() int64                            { return 0 }
 func (noTopics) ByName(string) (consumer.Topic, bool)      { return consumer.Topic{}, false }
 func (noTopics) ByID(types.TopicID) (consumer.Topic, bool) { return consumer.Topic{}, false }
 func (noTopics) All() iter.Seq[consumer.Topic]             { return func(func(consumer.Topic) bool) {} }
+
 func (t *Table) env(now types.Millis) consumer.Env {
 	return consumer.Env{Now: now, Wall: t.wall(now), Topics: t.topics}
 }

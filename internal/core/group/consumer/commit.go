@@ -9,7 +9,7 @@ func (g *Group) CheckCommit(memberID string, epoch int32, partitions []Partition
 	m := g.members[memberID]
 	switch {
 	case m == nil:
-		return refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s.", memberID, g.id)
+		return g.noMember(memberID)
 	case epoch == m.Epoch:
 		return nil
 	case epoch > m.Epoch:
@@ -36,7 +36,7 @@ func (g *Group) CheckFetch(memberID string, epoch int32) *Refusal {
 	m := g.members[memberID]
 	switch {
 	case m == nil:
-		return refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s.", memberID, g.id)
+		return g.noMember(memberID)
 	case epoch != m.Epoch:
 		return refuse(errcode.StaleMemberEpoch, "The received member epoch %d does not match the expected member epoch %d.", epoch, m.Epoch)
 	}

@@ -152,7 +152,7 @@ func (g *Group) admit(h Heartbeat) *Refusal {
 	}
 	switch {
 	case m == nil && h.Epoch != JoinEpoch:
-		return refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s.", h.MemberID, g.id)
+		return g.noMember(h.MemberID)
 	case m == nil:
 		return nil
 	}
@@ -258,10 +258,7 @@ func (h *Heartbeat) profile(before *Member) Profile {
 		p.RebalanceTimeout = h.RebalanceTimeout
 	}
 	if h.HasTopics {
-		topics := make([]string, len(h.Topics))
-		for i, t := range h.Topics {
-			topics[i] = t
-		}
+		topics := slices.Clone(h.Topics)
 		slices.Sort(topics)
 		if topics = slices.Compact(topics); !slices.Equal(topics, p.Topics) {
 			p.Topics = topics
@@ -307,7 +304,7 @@ func (g *Group) leave(env Env, h Heartbeat) (Answer, *Refusal) {
 		}
 	}
 	if m == nil {
-		return Answer{}, refuse(errcode.UnknownMemberID, "Member %s is not a member of group %s.", h.MemberID, g.id)
+		return Answer{}, g.noMember(h.MemberID)
 	}
 	if h.Epoch == LeaveEpoch || h.InstanceID == nil {
 		g.remove(m, env)

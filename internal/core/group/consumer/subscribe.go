@@ -13,10 +13,10 @@ type patterns map[string]*regexp.Regexp
 
 func compile(expression string) (*regexp.Regexp, *Refusal) {
 	// Compiled by itself first: "a)(b" is no expression, though it would be one within brackets.
-	if _, err := regexp.Compile(expression); err != nil {
-		return nil, refuse(errcode.InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", expression, err)
+	re, err := regexp.Compile(expression)
+	if err == nil {
+		re, err = regexp.Compile(`\A(?:` + expression + `)\z`)
 	}
-	re, err := regexp.Compile(`\A(?:` + expression + `)\z`)
 	if err != nil {
 		return nil, refuse(errcode.InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", expression, err)
 	}
