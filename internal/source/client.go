@@ -235,6 +235,16 @@ func (c *Client) checkCluster(address string, resp *kmsg.MetadataResponse) error
 	return nil
 }
 
+// askAt sends a request to a live broker of the source, and gives its address.
+func (c *Client) askAt(ctx context.Context, id types.BrokerID, req kmsg.Request) (kr kmsg.Response, address string, err error) {
+	cn, err := c.brokerConn(ctx, id, purposeRequests)
+	if err != nil {
+		return nil, "", err
+	}
+	kr, err = cn.ask(ctx, req)
+	return kr, cn.address, err
+}
+
 // brokerConn gives a connection to a broker that metadata has named.
 func (c *Client) brokerConn(ctx context.Context, id types.BrokerID, p purpose) (*conn, error) {
 	c.mu.Lock()

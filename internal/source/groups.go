@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -24,29 +25,20 @@ type GroupListing struct {
 func (c *Client) Groups(ctx context.Context) ([]GroupListing, error) {
 	var out []GroupListing
 	for _, id := range c.liveBrokers() {
-		cn, err := c.brokerConn(ctx, id, purposeRequests)
-		if err != nil {
-			return nil, err
-		}
-		kr, err := cn.ask(ctx, kmsg.NewPtrListGroupsRequest())
+		kr, address, err := c.askAt(ctx, id, kmsg.NewPtrListGroupsRequest())
 		if err != nil {
 			return nil, err
 		}
 		resp := kr.(*kmsg.ListGroupsResponse)
 		if resp.ErrorCode != 0 {
-			return nil, answerError(cn.address, "ListGroups", Code(resp.ErrorCode), "")
+			return nil, answerError(address, "ListGroups", Code(resp.ErrorCode), "")
 		}
 		for _, g := range resp.Groups {
 			out = append(out, GroupListing{ID: g.Group, ProtocolType: g.ProtocolType, State: g.GroupState, Type: g.GroupType})
 			c.setCoordinator(g.Group, id) // only a group's coordinator lists it
 		}
 	}
-	slices.SortFunc(out, func(a, b GroupListing) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b GroupListing) int { return strings.Compare(a.ID, b.ID) })
 	return slices.CompactFunc(out, func(a, b GroupListing) bool { return a.ID == b.ID }), nil
 }
 

@@ -59,11 +59,7 @@ func grouped[Q any](queries []Q, key func(Q) types.TopicPartition, topic func(na
 func askLeader[Q, A any](ctx context.Context, c *Client, broker types.BrokerID, req kmsg.Request, queries []Q, key func(Q) types.TopicPartition,
 	take func(kr kmsg.Response, answers map[types.TopicPartition]A) (wrong string),
 ) (map[types.TopicPartition]A, error) {
-	cn, err := c.brokerConn(ctx, broker, purposeRequests)
-	if err != nil {
-		return nil, err
-	}
-	kr, err := cn.ask(ctx, req)
+	kr, address, err := c.askAt(ctx, broker, req)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +71,7 @@ func askLeader[Q, A any](ctx context.Context, c *Client, broker types.BrokerID, 
 		}
 	}
 	if wrong != "" {
-		return nil, protocolError(cn.address, kmsg.NameForKey(req.Key()), "%s", wrong)
+		return nil, protocolError(address, kmsg.NameForKey(req.Key()), "%s", wrong)
 	}
 	return answers, nil
 }

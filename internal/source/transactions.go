@@ -100,11 +100,7 @@ func askBroker[R kmsg.Response](ctx context.Context, c *Client, broker types.Bro
 		}
 		return kr.(R), nil
 	}
-	cn, err := c.brokerConn(ctx, broker, purposeRequests)
-	if err != nil {
-		return none, err
-	}
-	kr, err := cn.ask(ctx, req)
+	kr, _, err := c.askAt(ctx, broker, req)
 	if err != nil {
 		return none, err
 	}
