@@ -119,6 +119,20 @@ func startForked(t *testing.T) (w *world, b *Broker) {
 	return w, b
 }
 
+// startWithFork is startForked, and a fork that is made.
+func startWithFork(t *testing.T) (w *world, b *Broker, r mirror.ForkRequest) {
+	t.Helper()
+	w, b = startForked(t)
+	r = forkRequest(t, b, "run")
+	if _, err := (mirrorNode{b}).Fork(testContext(t), r); err != nil {
+		t.Fatal(err)
+	}
+	if err := (mirrorNode{b}).ForksMade(); err != nil {
+		t.Fatal(err)
+	}
+	return w, b, r
+}
+
 // awaitFork waits until a fork is a partition that is served.
 func awaitFork(t *testing.T, b *Broker, r mirror.ForkRequest) {
 	t.Helper()
@@ -135,14 +149,7 @@ func awaitFork(t *testing.T, b *Broker, r mirror.ForkRequest) {
 // TestAForkBecomesAPartition: what a fork holds is there once its topic is, also if the
 // power goes between the two.
 func TestAForkBecomesAPartition(t *testing.T) {
-	w, b := startForked(t)
-	r := forkRequest(t, b, "run")
-	if _, err := (mirrorNode{b}).Fork(testContext(t), r); err != nil {
-		t.Fatal(err)
-	}
-	if err := (mirrorNode{b}).ForksMade(); err != nil {
-		t.Fatal(err)
-	}
+	w, b, r := startWithFork(t)
 	disk := w.fs.(*vfs.Mem).CrashClone(vfs.CrashConfig{})
 	makeForkTopic(t, b, r)
 	awaitFork(t, b, r)

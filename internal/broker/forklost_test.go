@@ -14,14 +14,7 @@ import (
 func TestAForkWhoseFolderIsLost(t *testing.T) {
 	f := func(when string, lose func(w *world, b *Broker, show func()) *Broker) {
 		t.Run(when, func(t *testing.T) {
-			w, b := startForked(t)
-			r := forkRequest(t, b, "run")
-			if _, err := (mirrorNode{b}).Fork(testContext(t), r); err != nil {
-				t.Fatal(err)
-			}
-			if err := (mirrorNode{b}).ForksMade(); err != nil {
-				t.Fatal(err)
-			}
+			w, b, r := startWithFork(t)
 			b = lose(w, b, func() { makeForkTopic(t, b, r) })
 			eventually(t, "the fork is offline", func() bool {
 				p, ok := b.PartitionByName(r.Name.Topic, 0)
