@@ -12,15 +12,11 @@ import (
 // deleteOffsets removes committed offsets at an operator's wish: of any
 // partition in an empty group, and of topics that nobody subscribes to in a
 // consumer group with members (KIP-496).
-func (t *Table) deleteOffsets(_ types.Millis, ev DeleteOffsets, out *Effects) {
+func (t *Table) deleteOffsets(ev DeleteOffsets, out *Effects) {
 	fail := func(code errcode.Code) { out.reply(ev.Request, CommitResponse{Code: code}) }
-	if ev.Group == "" {
-		fail(errcode.InvalidGroupID)
-		return
-	}
-	g := t.group(ev.Group)
-	if g == nil || g.deleting {
-		fail(errcode.GroupIDNotFound)
+	g, code := t.present(ev.Group)
+	if code != errcode.None {
+		fail(code)
 		return
 	}
 	if g.state != Empty && g.protocolType != consumerProtocolType {
@@ -49,6 +45,18 @@ func (t *Table) deleteOffsets(_ types.Millis, ev DeleteOffsets, out *Effects) {
 	})
 }
 
+// present gives a group that is there and isn't being deleted.
+func (t *Table) present(id string) (*group, errcode.Code) {
+	if id == "" {
+		return nil, errcode.InvalidGroupID
+	}
+	g := t.group(id)
+	if g == nil || g.deleting {
+		return nil, errcode.GroupIDNotFound
+	}
+	return g, errcode.None
+}
+
 // subscribes reports whether a member may read the topic: also when the
 // group's subscription isn't known (before its first completed join).
 func (g *group) subscribes(topic string) bool {
@@ -67,13 +75,9 @@ func (g *group) subscribes(topic string) bool {
 
 func (t *Table) deleteGroup(ev DeleteGroup, out *Effects) {
 	fail := func(code errcode.Code) { out.reply(ev.Request, CodeResponse{Code: code}) }
-	if ev.Group == "" {
-		fail(errcode.InvalidGroupID)
-		return
-	}
-	g := t.group(ev.Group)
-	if g == nil || g.deleting {
-		fail(errcode.GroupIDNotFound)
+	g, code := t.present(ev.Group)
+	if code != errcode.None {
+		fail(code)
 		return
 	}
 	if !g.isEmpty() || len(g.pending) > 0 {

@@ -92,7 +92,7 @@ func (t *Table) Step(now types.Millis, ev Event, out *Effects) {
 	case EndTxn:
 		t.endTxn(ev, out)
 	case DeleteOffsets:
-		t.deleteOffsets(now, ev, out)
+		t.deleteOffsets(ev, out)
 	case DeleteGroup:
 		t.deleteGroup(ev, out)
 	case MirrorOffsets:

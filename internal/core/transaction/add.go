@@ -8,12 +8,8 @@ import (
 // add puts partitions into the transaction of a producer, which begins with the
 // first of them, or says whether they are in it.
 func (t *Table) add(now types.Millis, ev Add, out *Effects) {
-	if ev.ID == "" {
-		out.answer(ev, errcode.InvalidRequest)
-		return
-	}
-	x := t.ids[ev.ID]
-	if t.park(x, ev, out) {
+	x, ok := t.entryOf(ev.ID, ev, out)
+	if !ok {
 		return
 	}
 	if code := x.judge(ev.ProducerID, ev.Epoch); code != errcode.None {

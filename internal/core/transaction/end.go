@@ -11,12 +11,8 @@ import (
 // end decides a transaction. It is answered once the decision is durable; the
 // markers follow.
 func (t *Table) end(now types.Millis, ev End, out *Effects) {
-	if ev.ID == "" {
-		out.answer(ev, errcode.InvalidRequest)
-		return
-	}
-	x := t.ids[ev.ID]
-	if t.park(x, ev, out) {
+	x, ok := t.entryOf(ev.ID, ev, out)
+	if !ok {
 		return
 	}
 	repeated := ev.Bumps && x != nil && x.meta.repeatsEnd(ev.ProducerID, ev.Epoch)

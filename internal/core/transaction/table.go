@@ -178,6 +178,17 @@ func (t *Table) park(x *entry, ev Event, out *Effects) bool {
 	return true
 }
 
+// entryOf gives the id that a request names, nil if there is none yet; ok is false for
+// one that is refused, or waits for a change of the id.
+func (t *Table) entryOf(id string, ev Event, out *Effects) (x *entry, ok bool) {
+	if id == "" {
+		out.answer(ev, errcode.InvalidRequest)
+		return nil, false
+	}
+	x = t.ids[id]
+	return x, !t.park(x, ev, out)
+}
+
 // unpark takes up what waited for a change, in order; the first that changes the
 // id anew has the rest wait again.
 func (t *Table) unpark(now types.Millis, x *entry, out *Effects) {
