@@ -93,6 +93,12 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 		o.TxnOffsets = true
 		o.Rates["crash-coordinator"] = 2
 	},
+	// cluster-txn-unclean has records of them taken by unclean elections, also of coordinators' logs.
+	"cluster-txn-unclean": func(o *ClusterOptions) {
+		transactionsAtWork(o)
+		o.TxnOffsets, o.Unclean, o.PowerLoss, o.MinISR = true, true, max(o.PowerLoss, 0.5), 1
+		o.Rates["elect-unclean"], o.Rates["crash-leader"], o.Rates["crash-txns"] = 2, 4, 4
+	},
 	// cluster-returns puts it back while nodes are down that know nothing newer (ADR 29).
 	"cluster-returns": returnsOften,
 	// cluster-cuts separates brokers from each other and from the store.

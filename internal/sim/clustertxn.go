@@ -250,6 +250,7 @@ func (x *txnClient) init() {
 // goOn takes a producer id and epoch; their sequences begin with 0.
 func (x *txnClient) goOn(pid int64, epoch int16) {
 	x.pid, x.epoch, x.renew, x.sequences = types.ProducerID(pid), epoch, false, map[int32]int32{}
+	x.w.judge.hears(x.pid, epoch)
 }
 
 // transact is one transaction from its begin to its end, or as far as it comes.

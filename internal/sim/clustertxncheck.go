@@ -30,14 +30,19 @@ type txnJudge struct {
 	// offsets are the commits of groups' offsets, byText by their metadata.
 	offsets []*txnCommit
 	byText  map[string]*txnCommit
-	// gone: an unclean election has taken a part of __transaction_state.
-	gone bool
+	// lost is when an unclean election last took a part of a partition of __transaction_state.
+	lost map[int32]time.Duration
+	// highest are the highest epochs that anybody has heard of; floor those of them at a loss of
+	// what a coordinator knew: it may give them once more.
+	highest, floor map[types.ProducerID]int16
 }
 
 // transactionRun is one transaction, as its producer means it.
 type transactionRun struct {
 	number int
 	id     *txnID
+	began  time.Duration
+	by     producerEpoch
 	asked  bool // to be committed
 	told   fate
 	toldAt time.Duration
@@ -92,7 +97,8 @@ type txnPart struct {
 const txnMark = "transaction "
 
 func newTxnJudge(w *txnWorld) *txnJudge {
-	return &txnJudge{w: w, epochs: map[types.ProducerID]*toldEpoch{}, given: map[producerEpoch]*txnClient{}, fenced: map[*writtenBatch]string{}, parts: map[int32]*txnPart{}, byText: map[string]*txnCommit{}}
+	return &txnJudge{w: w, epochs: map[types.ProducerID]*toldEpoch{}, given: map[producerEpoch]*txnClient{}, fenced: map[*writtenBatch]string{}, parts: map[int32]*txnPart{}, byText: map[string]*txnCommit{},
+		lost: map[int32]time.Duration{}, highest: map[types.ProducerID]int16{}, floor: map[types.ProducerID]int16{}}
 }
 
 func (j *txnJudge) fail(invariant, format string, args ...any) {
@@ -101,7 +107,7 @@ func (j *txnJudge) fail(invariant, format string, args ...any) {
 
 // begins takes note of a transaction.
 func (j *txnJudge) begins(x *txnClient) *transactionRun {
-	t := &transactionRun{number: len(j.runs), id: x.id, acked: map[int32]types.Offset{}, ends: map[int32]fate{}}
+	t := &transactionRun{number: len(j.runs), id: x.id, began: j.w.k.now, by: producerEpoch{x.pid, x.epoch}, acked: map[int32]types.Offset{}, ends: map[int32]fate{}}
 	j.runs = append(j.runs, t)
 	return t
 }
@@ -136,7 +142,7 @@ func (j *txnJudge) answers(m *machine, id *txnID, code wire.ErrCode) {
 // initialised judges what a coordinator gives a producer: an epoch that nobody else
 // was given (ProducerFenced). From then on nothing is written in a lower one.
 func (j *txnJudge) initialised(m *machine, x *txnClient, r *kmsg.InitProducerIDResponse) {
-	if r.ErrorCode != 0 || j.gone {
+	if r.ErrorCode != 0 {
 		return
 	}
 	pid := types.ProducerID(r.ProducerID)
@@ -154,7 +160,7 @@ func (j *txnJudge) initialised(m *machine, x *txnClient, r *kmsg.InitProducerIDR
 // acknowledged takes note of a batch that a broker has acknowledged.
 func (j *txnJudge) acknowledged(m *machine, t *transactionRun, p int32, base types.Offset, raw []byte) {
 	id := meta.PartitionID{Topic: j.w.c.wantTopic, Number: p}
-	if j.gone && isRepeated(m.held(id), base, raw, func(other []byte) bool { return j.runOf(other) != t }) {
+	if j.isLost(t.id) && isRepeated(m.held(id), base, raw, func(other []byte) bool { return j.runOf(other) != t }) {
 		j.w.k.probe("transaction: a producer's epoch was given again after an unclean election")
 		return
 	}
@@ -183,7 +189,7 @@ func isRepeated(h *held, base types.Offset, raw []byte, isOther func([]byte) boo
 
 // decided judges a coordinator's answer to an end.
 func (j *txnJudge) decided(m *machine, t *transactionRun, commit bool) {
-	if j.gone {
+	if !j.isSound(t) {
 		return
 	}
 	f := fateOf(commit)
@@ -200,6 +206,9 @@ func (j *txnJudge) decided(m *machine, t *transactionRun, commit bool) {
 // agrees demands that all that is known of a transaction's end is one (TxnWhole), and
 // that nobody has read what isn't committed (NoAbortedRead).
 func (j *txnJudge) agrees(t *transactionRun) {
+	if !j.isSound(t) {
+		return
+	}
 	for _, p := range sortedKeys(t.ends) {
 		f := t.ends[p]
 		switch {
@@ -227,10 +236,8 @@ func sortedKeys[V any](m map[int32]V) []int32 {
 	return keys
 }
 
-// isOurs reports whether a partition is the topic's, or of the offsets, and nobody has lost any of it.
-func (j *txnJudge) isOurs(l *ledger) bool {
-	return j.isOfTxns(l.id.Topic) && l.unclean < 0 && !l.deleted
-}
+// isOurs reports whether a partition is one that transactions write to.
+func (j *txnJudge) isOurs(l *ledger) bool { return j.isOfTxns(l.id.Topic) && !l.deleted }
 
 // isOfTxns reports whether a topic is one that transactions write to.
 func (j *txnJudge) isOfTxns(topic types.TopicID) bool {
@@ -240,10 +247,14 @@ func (j *txnJudge) isOfTxns(topic types.TopicID) bool {
 // wrote takes note of a batch that a leader has written.
 func (j *txnJudge) wrote(w *writtenBatch) {
 	h, err := batch.ParseHeader(w.raw)
-	if err != nil || !h.IsTransactional() || h.IsControl() {
+	if err != nil || !h.IsTransactional() {
 		return
 	}
-	if e := j.epochs[h.ProducerID]; e != nil && h.ProducerEpoch < e.epoch {
+	j.hears(h.ProducerID, h.ProducerEpoch)
+	if h.IsControl() {
+		return
+	}
+	if e := j.epochs[h.ProducerID]; e != nil && h.ProducerEpoch < e.epoch && !j.isLost(e.to.id) {
 		j.fenced[w] = fmt.Sprintf("producer %d wrote in epoch %d at %v; %s had been given epoch %d at %v",
 			h.ProducerID, h.ProducerEpoch, j.w.k.now.Round(time.Millisecond), e.to.who(), e.epoch, e.at.Round(time.Millisecond))
 	}
@@ -260,7 +271,7 @@ func (j *txnJudge) readable(l *ledger) {
 		part = &txnPart{running: map[types.ProducerID][]*transactionRun{}}
 		j.parts[spot] = part
 	}
-	for w := l.committed[part.next]; w != nil; w = l.committed[part.next] {
+	for w := l.committedFrom(part.next); w != nil; w = l.committedFrom(part.next) {
 		part.next = w.next
 		h, err := batch.ParseHeader(w.raw)
 		if err != nil || !h.IsTransactional() {
@@ -276,7 +287,7 @@ func (j *txnJudge) readable(l *ledger) {
 
 // joins judges a batch of a transaction.
 func (j *txnJudge) joins(l *ledger, part *txnPart, w *writtenBatch, pid types.ProducerID) {
-	if why, ok := j.fenced[w]; ok && !j.gone {
+	if why, ok := j.fenced[w]; ok && l.unclean < 0 { // an unclean election may have taken what fenced it
 		j.fail("ProducerFenced", "%s: %s is readable: %s", j.w.c.check.nameOf(l.id), w.shadowBatch, why)
 		return
 	}
@@ -284,7 +295,7 @@ func (j *txnJudge) joins(l *ledger, part *txnPart, w *writtenBatch, pid types.Pr
 	if t == nil {
 		return
 	}
-	if f, ended := t.ends[j.spot(l.id)]; ended {
+	if f, ended := t.ends[j.spot(l.id)]; ended && j.isWhole(l, t) {
 		j.fail("OpenEnds", "%s: %s belongs to %v, which was %v there before: it opens a transaction that nobody ends", j.w.c.check.nameOf(l.id), w.shadowBatch, t, f)
 		return
 	}
@@ -292,7 +303,7 @@ func (j *txnJudge) joins(l *ledger, part *txnPart, w *writtenBatch, pid types.Pr
 	if slices.Contains(running, t) {
 		return
 	}
-	if len(running) > 0 {
+	if j.isWhole(l, t) && slices.ContainsFunc(running, func(other *transactionRun) bool { return j.isWhole(l, other) }) {
 		j.fail("TxnWhole", "%s: %s of %v lies in %v, which is open", j.w.c.check.nameOf(l.id), w.shadowBatch, t, running[0])
 		return
 	}
@@ -308,12 +319,13 @@ func (j *txnJudge) marker(l *ledger, part *txnPart, w *writtenBatch) {
 	running := part.running[m.ProducerID]
 	delete(part.running, m.ProducerID)
 	for _, t := range running {
+		if !j.isWhole(l, t) {
+			continue
+		}
 		spot := j.spot(l.id)
 		t.ends[spot] = fateOf(m.Kind == batch.Commit)
 		j.w.k.note("log", "%s: %v is %v at %d", j.w.c.check.nameOf(l.id), t, t.ends[spot], w.base)
-		if !j.gone {
-			j.agrees(t)
-		}
+		j.agrees(t)
 	}
 }
 
@@ -322,7 +334,7 @@ func (j *txnJudge) marker(l *ledger, part *txnPart, w *writtenBatch) {
 func (j *txnJudge) delivered(r *stableReader, h *batch.Header, raw []byte, isAborted bool) {
 	l := j.w.c.check.ledger(meta.PartitionID{Topic: r.topic, Number: r.partition})
 	t := j.runOf(raw)
-	if t == nil || !j.isOurs(l) || j.gone {
+	if t == nil || !j.isOurs(l) || !j.isWhole(l, t) {
 		return
 	}
 	end := t.ends[r.partition]
@@ -359,7 +371,7 @@ func (j *txnJudge) openEnds(image *meta.Image) string {
 				continue
 			}
 			why := fmt.Sprintf("%s of broker %d is stable up to %d, readable up to %d", c.check.nameOf(p.ID), id, v.LastStable, v.HighWatermark)
-			if j.gone || c.check.ledger(p.ID).unclean >= 0 {
+			if len(j.lost) > 0 || c.check.ledger(p.ID).unclean >= 0 {
 				j.w.k.probe("transaction: open for ever after an unclean election")
 				continue
 			}
@@ -379,20 +391,12 @@ func (j *txnJudge) endsInTime(why string) string {
 	return why
 }
 
-// forgotten takes note of an unclean election: what it took back was promised to nobody any more.
-func (j *txnJudge) forgotten(id meta.PartitionID) {
-	j.gone = j.gone || id.Topic == j.w.topic
-}
-
 // final demands, once everything is over, that each transaction that was told to be
 // committed is, wherever a batch of it was acknowledged.
 func (j *txnJudge) final() {
-	if j.gone {
-		return
-	}
 	for _, t := range j.runs {
 		for _, p := range sortedKeys(t.acked) {
-			if t.told == committed && j.isOurs(j.ledgerAt(p)) && t.ends[p] != committed {
+			if t.told == committed && j.isWhole(j.ledgerAt(p), t) && t.ends[p] != committed {
 				j.fail("TxnWhole", "%v was committed at %v; in %s, where its batch at %d was acknowledged, it is %v", t, t.toldAt.Round(time.Millisecond), j.nameOf(p), t.acked[p], t.ends[p])
 				return
 			}

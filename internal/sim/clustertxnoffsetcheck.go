@@ -64,7 +64,7 @@ func (j *txnJudge) pending(m *machine, c *txnCommit) {
 func (j *txnJudge) offsetsTold(m *machine, id *txnID, parts []kmsg.OffsetFetchResponseTopicPartition, sent time.Duration) {
 	at := j.w.offsetsPartition(id)
 	epoch, ok := j.w.c.check.coordinatesIn(m, at, id.group(), "tells a committed offset")
-	if !ok || j.gone || !j.isOurs(j.w.c.check.ledger(at)) {
+	if !ok {
 		return
 	}
 	for i := range parts {
@@ -99,7 +99,11 @@ func (j *txnJudge) toldCommit(m *machine, id *txnID, p *kmsg.OffsetFetchResponse
 		j.fail("CommitKept", "%s tells offset %d of partition %d for %s, which nobody committed (%q)", m.name, p.Offset, p.Partition, id.group(), text)
 		return nil, false
 	}
-	if end := c.t.ends[j.spot(j.w.offsetsPartition(id))]; end != committed {
+	at := j.w.offsetsPartition(id)
+	if !j.isWhole(j.w.c.check.ledger(at), c.t) {
+		return c, true
+	}
+	if end := c.t.ends[j.spot(at)]; end != committed {
 		j.fail("NoAbortedRead", "%s tells %v for %s, and the log of the offsets says that it is %v", m.name, c, id.group(), end)
 		return nil, false
 	}
@@ -111,6 +115,7 @@ func (j *txnJudge) toldCommit(m *machine, id *txnID, p *kmsg.OffsetFetchResponse
 // overlooked gives an offset that must have been told in the place of told: its coordinator
 // knows it, and its transaction was committed before anybody asked. Nil if there is none.
 func (j *txnJudge) overlooked(id *txnID, p int32, told *txnCommit, epoch types.LeaderEpoch, sent time.Duration) *txnCommit {
+	l := j.w.c.check.ledger(j.w.offsetsPartition(id))
 	for _, a := range slices.Backward(j.offsets) {
 		if a.t.id != id || a.partition != p {
 			continue
@@ -118,7 +123,7 @@ func (j *txnJudge) overlooked(id *txnID, p int32, told *txnCommit, epoch types.L
 		if told != nil && a.t.number <= told.t.number {
 			return nil
 		}
-		known := a.in >= 0 && (a.in < epoch || a.in == epoch && a.at <= sent)
+		known := j.isWhole(l, a.t) && a.in >= 0 && (a.in < epoch || a.in == epoch && a.at <= sent)
 		if known && a.t.told == committed && a.t.toldAt <= sent {
 			return a
 		}

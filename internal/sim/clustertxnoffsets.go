@@ -172,7 +172,7 @@ func (r *groupReader) fetch() bool {
 
 // behind says what the reader lacks after the faults: a whole answer, once all ids have committed.
 func (r *groupReader) behind() string {
-	if r.w.judge.gone || r.w.c.check.ledger(r.w.offsetsPartition(r.id)).unclean >= 0 {
+	if len(r.w.judge.lost) > 0 || r.w.c.check.ledger(r.w.offsetsPartition(r.id)).unclean >= 0 {
 		return "" // what an unclean election took may have been the end of a transaction
 	}
 	for _, id := range r.w.ids {

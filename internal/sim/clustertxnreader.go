@@ -23,6 +23,7 @@ type stableReader struct {
 	at, end   types.Offset
 	aborted   map[int64]bool // producers whose open transaction is an aborted one, at the position
 	since     time.Duration  // of its last answer
+	began     time.Duration  // when it began to read, from the first record on
 }
 
 func (r *stableReader) who() string { return fmt.Sprintf("reader %d", r.partition) }
@@ -31,8 +32,8 @@ func (r *stableReader) run() {
 	d := r.w.k.dice(r.who())
 	r.since = -1
 	for {
-		if r.topic != r.w.c.wantTopic {
-			r.begin()
+		if r.topic != r.w.c.wantTopic || r.began < r.w.c.check.ledger(meta.PartitionID{Topic: r.topic, Number: r.partition}).unclean {
+			r.begin() // an unclean election may have taken what was read, as the leader epoch tells clients (KIP-320)
 		}
 		if r.leader == 0 || d.chance(0.05) {
 			r.leader, _ = r.w.c.leader(r.topic, int(r.partition), d, r.leader)
@@ -45,13 +46,13 @@ func (r *stableReader) run() {
 }
 
 func (r *stableReader) begin() {
-	r.topic, r.at, r.end, r.leader, r.aborted = r.w.c.wantTopic, 0, 0, 0, map[int64]bool{}
+	r.topic, r.at, r.end, r.leader, r.aborted, r.began = r.w.c.wantTopic, 0, 0, 0, map[int64]bool{}, r.w.k.now
 }
 
 // behind says what the reader lacks after the faults.
 func (r *stableReader) behind() string {
 	l := r.w.c.check.ledger(meta.PartitionID{Topic: r.topic, Number: r.partition})
-	if r.w.judge.gone || l.unclean >= 0 {
+	if len(r.w.judge.lost) > 0 || l.unclean >= 0 {
 		return "" // what an unclean election took may have been the end of a transaction
 	}
 	if r.since < r.w.c.healedAt || r.at < r.end {
