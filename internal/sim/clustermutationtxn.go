@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker"
+	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/core/transaction"
 	"tidemark/internal/log"
@@ -50,7 +51,20 @@ func txnMutations() []*Mutation {
 				o.SlowWatch = 0.4
 				o.Rates["cut-store"], o.Rates["cut-link"] = 10, 15
 			}}},
+		{Name: "txn-offsets-at-once", Rule: "KIP-98: a transaction's offsets are the group's before it has ended", Profile: "cluster-txn-offsets", Finds: append([]string{"CommitKept"}, whole...),
+			Cluster: &clusterMutation{rules: broker.VirtualRules{Groups: coordinator.Rules{OffsetsAtOnce: true}}}},
+		{Name: "txn-offsets-forgotten", Rule: "KIP-98: a group's new coordinator forgets offsets whose transactions are open", Profile: "cluster-txn-offsets", Finds: append([]string{"CommitKept"}, whole...),
+			Cluster: &clusterMutation{rules: broker.VirtualRules{Groups: coordinator.Rules{ForgetPending: true}}, adjust: offsetsMove}},
+		{Name: "txn-offsets-unguarded", Rule: "KIP-890: an offset that comes late opens a transaction", Profile: "cluster-txn-offsets", Finds: whole, from: 7,
+			Cluster: &clusterMutation{rules: broker.VirtualRules{NoTxnGuards: true}, slowAnswers: int16(wire.KeyAddPartitionsToTxn), adjust: offsetsMove}},
 	}
+}
+
+// offsetsMove has coordinators of groups move while transactions commit offsets.
+func offsetsMove(o *ClusterOptions) {
+	txnsMove(o)
+	o.TxnOffsets, o.TxnThinks, o.TxnTimeout = true, time.Second, 10*time.Second
+	o.Rates = map[string]float64{"write": 20, "crash-coordinator": 6, "elect-preferred": 40, "txn-second": 6}
 }
 
 // txnsMove has coordinators and leaders move again and again while producers come and go.

@@ -63,6 +63,9 @@ func (r *loader) replay(h *batch.Header, raw []byte) error {
 			continue
 		}
 		if h.IsTransactional() {
+			if r.loop.c.o.Rules.ForgetPending {
+				continue
+			}
 			r.loop.table.ReplayTxn(h.ProducerID, rec)
 			continue
 		}
