@@ -46,17 +46,10 @@ func (c *Call) electLeaders(in *kmsg.ElectLeadersRequest) (kmsg.Response, error)
 		out.Topics = append(out.Topics, to)
 	}
 	errs := c.Cluster.ElectLeaders(ctx, known, in.ElectionType == electUnclean)
-	next := 0
 	for i := range out.Topics {
-		parts := out.Topics[i].Partitions
-		for j := range parts {
-			if parts[j].ErrorCode != 0 {
-				continue
-			}
-			if err := errs[next]; err != nil {
-				parts[j].ErrorCode, parts[j].ErrorMessage = int16(c.failed(wire.KeyElectLeaders, err)), MessageOf(err)
-			}
-			next++
+		for j := range out.Topics[i].Partitions {
+			part := &out.Topics[i].Partitions[j]
+			errs = c.takeError(wire.KeyElectLeaders, errs, &part.ErrorCode, &part.ErrorMessage)
 		}
 	}
 	if in.Topics == nil {

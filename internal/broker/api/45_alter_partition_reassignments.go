@@ -42,17 +42,10 @@ func (c *Call) alterPartitionReassignments(in *kmsg.AlterPartitionAssignmentsReq
 		out.Topics = append(out.Topics, to)
 	}
 	errs := c.Cluster.Reassign(ctx, changes)
-	next := 0
 	for i := range out.Topics {
-		parts := out.Topics[i].Partitions
-		for j := range parts {
-			if parts[j].ErrorCode != 0 {
-				continue
-			}
-			if err := errs[next]; err != nil {
-				parts[j].ErrorCode, parts[j].ErrorMessage = int16(c.failed(wire.KeyAlterPartitionReassignments, err)), MessageOf(err)
-			}
-			next++
+		for j := range out.Topics[i].Partitions {
+			part := &out.Topics[i].Partitions[j]
+			errs = c.takeError(wire.KeyAlterPartitionReassignments, errs, &part.ErrorCode, &part.ErrorMessage)
 		}
 	}
 	return out, nil

@@ -101,3 +101,15 @@ func (c *Call) failed(key wire.Key, err error) wire.ErrCode {
 	}
 	return code
 }
+
+// takeError answers a partition by the first of errs, which has one, or nil, for each
+// that was asked for, and gives the rest. A partition that has a code was not asked for.
+func (c *Call) takeError(key wire.Key, errs []error, code *int16, message **string) []error {
+	if *code != 0 {
+		return errs
+	}
+	if err := errs[0]; err != nil {
+		*code, *message = int16(c.failed(key, err)), MessageOf(err)
+	}
+	return errs[1:]
+}
