@@ -35,11 +35,7 @@ type clusterCmd struct {
 type clusterStatusCmd struct{ Target }
 
 func (c *clusterStatusCmd) Run(ctx context.Context, s Streams) error {
-	cl, err := c.client()
-	if err != nil {
-		return err
-	}
-	st, err := cl.Cluster(ctx)
+	_, st, err := c.cluster(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,11 +124,7 @@ func (c *clusterRemoveCmd) Run(ctx context.Context, s Streams) error {
 	if err := askable(s, c.Yes); err != nil {
 		return err
 	}
-	cl, err := c.client()
-	if err != nil {
-		return err
-	}
-	st, err := cl.Cluster(ctx)
+	cl, st, err := c.cluster(ctx)
 	if err != nil {
 		return err
 	}

@@ -195,11 +195,7 @@ type clusterRecoverCmd struct {
 }
 
 func (c *clusterRecoverCmd) Run(ctx context.Context, s Streams) error {
-	cl, err := c.client()
-	if err != nil {
-		return err
-	}
-	st, err := cl.Cluster(ctx)
+	cl, st, err := c.cluster(ctx)
 	if err != nil {
 		return err
 	}
@@ -230,11 +226,7 @@ type clusterUpgradeCmd struct {
 }
 
 func (c *clusterUpgradeCmd) Run(ctx context.Context, s Streams) error {
-	cl, err := c.client()
-	if err != nil {
-		return err
-	}
-	st, err := cl.Cluster(ctx)
+	cl, st, err := c.cluster(ctx)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,16 @@ func (t Target) client() (*console.Client, error) {
 	return c, nil
 }
 
+// cluster gives the client, and what the node that it asks knows of the cluster now.
+func (t Target) cluster(ctx context.Context) (*console.Client, console.Cluster, error) {
+	cl, err := t.client()
+	if err != nil {
+		return nil, console.Cluster{}, err
+	}
+	st, err := cl.Cluster(ctx)
+	return cl, st, err
+}
+
 // clientOf asks another node of the cluster, at HOST:PORT, in the way in which --api is asked.
 func (t Target) clientOf(hostPort string) (*console.Client, error) {
 	scheme, _, _ := strings.Cut(t.API, "://")
