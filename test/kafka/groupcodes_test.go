@@ -12,9 +12,8 @@ import (
 	"tidemark/test/kafka/cluster"
 )
 
-// groupDifferences are the questions about groups of the new protocol (KIP-848) that we mean to answer otherwise than
-// Kafka, each with its reason.
-var groupDifferences = []txnDifference{
+// groupDifferences are those about groups of the new protocol (KIP-848).
+var groupDifferences = []meantDifference{
 	{"ConsumerGroupHeartbeat v\\d: a member of (no group|an empty classic group|a classic group)", "the member is to join anew: of Kafka's answer Java's consumer dies, and a failover leaves groups without members"},
 	{"ConsumerGroupHeartbeat v1: the first has missed the answer", "who comes with the epoch before has missed what the answer told, and is told again"},
 	{"OffsetFetch v\\d+: an epoch without member", "nobody is no member; Kafka has no answer"},
@@ -29,7 +28,7 @@ func TestConsumerGroupCodes(t *testing.T) {
 		"group.consumer.assignment.interval.ms": "0", "group.consumer.assignor.offload.enable": "false", "transaction.state.log.num.partitions": "1",
 	}})
 	tidemark := startNode(t, "serve", "--set", "offsets.topic.num.partitions=1", "--set", "group.initial.rebalance.delay.ms=0", "--set", "transaction.state.log.num.partitions=1")
-	was, is := &groupAsker{newTxnAsker(t, "Kafka", kafka.Bootstrap())}, &groupAsker{newTxnAsker(t, "Tidemark", tidemark.kafka)}
+	was, is := &groupAsker{newAsker(t, "Kafka", kafka.Bootstrap())}, &groupAsker{newAsker(t, "Tidemark", tidemark.kafka)}
 	for _, a := range []*groupAsker{was, is} {
 		a.senseless()
 		a.strangers()
@@ -40,28 +39,11 @@ func TestConsumerGroupCodes(t *testing.T) {
 		a.otherRequests()
 		a.classics()
 	}
-	used := make([]int, len(groupDifferences))
-	for i, question := range was.questions {
-		k, m := was.answers[i], is.answers[i]
-		meant := slices.IndexFunc(groupDifferences, func(d txnDifference) bool { return matches(d.question, question) })
-		switch {
-		case k == m:
-		case meant >= 0:
-			used[meant]++
-		default:
-			t.Errorf("%s:\n  Kafka    %s\n  Tidemark %s", question, k, m)
-		}
-	}
-	t.Logf("%d answers; differences that are meant: %v", len(was.questions), used)
-	for i, d := range groupDifferences {
-		if used[i] == 0 {
-			t.Errorf("no answer shows this difference any more: %+v", d)
-		}
-	}
+	compareCodes(t, was.asker, is.asker, groupDifferences)
 }
 
 // groupAsker asks one contender about groups.
-type groupAsker struct{ *txnAsker }
+type groupAsker struct{ *asker }
 
 func joinBeat(group, member string, topics ...string) *kmsg.ConsumerGroupHeartbeatRequest {
 	req := plainBeat(group, member, 0)

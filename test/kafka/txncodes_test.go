@@ -4,14 +4,10 @@ package kafka_test
 
 import (
 	"fmt"
-	"net"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemark/internal/batch"
@@ -19,21 +15,18 @@ import (
 	"tidemark/test/kafka/cluster"
 )
 
-// txnDifferences are the questions about transactions that we mean to answer otherwise than Kafka, each with its reason.
-// Each difference is a pattern of questions.
-var txnDifferences = []txnDifference{
+// txnDifferences are the questions about transactions that we mean to answer otherwise than Kafka.
+var txnDifferences = []meantDifference{
 	{"AddPartitionsToTxn v[45]: is it there, of two one is", "brokers ask about one partition each; the answer is one for all"},
 	{"AddOffsetsToTxn v\\d: no group", "no group has the empty name here, as the commit that follows is told by both"},
 	{"TxnOffsetCommit v\\d: (an id that nobody has|no id)", "the coordinator is always asked, also while the producer's transaction is open in the group's log"},
 }
 
-type txnDifference struct{ question, reason string }
-
 // TestTransactionCodes asks Kafka and a node of ours the same about transactions, by frames made by hand: what is refused, and with which code.
 func TestTransactionCodes(t *testing.T) {
 	kafka := cluster.Start(t, cluster.Options{Props: map[string]string{"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}})
 	tidemark := startNode(t, "serve", "--set", "transaction.state.log.num.partitions=1", "--set", "offsets.topic.num.partitions=1")
-	was, is := newTxnAsker(t, "Kafka", kafka.Bootstrap()), newTxnAsker(t, "Tidemark", tidemark.kafka)
+	was, is := &txnAsker{newAsker(t, "Kafka", kafka.Bootstrap())}, &txnAsker{newAsker(t, "Tidemark", tidemark.kafka)}
 	for _, a := range []*txnAsker{was, is} {
 		a.inits()
 		a.adds()
@@ -44,32 +37,11 @@ func TestTransactionCodes(t *testing.T) {
 		a.markers()
 		a.looks()
 	}
-	used := make([]int, len(txnDifferences))
-	for i, question := range was.questions {
-		k, m := was.answers[i], is.answers[i]
-		meant := slices.IndexFunc(txnDifferences, func(d txnDifference) bool { return matches(d.question, question) })
-		switch {
-		case k == m:
-		case meant >= 0:
-			used[meant]++
-		default:
-			t.Errorf("%s:\n  Kafka    %s\n  Tidemark %s", question, k, m)
-		}
-	}
-	t.Logf("%d answers; differences that are meant: %v", len(was.questions), used)
-	for i, d := range txnDifferences {
-		if used[i] == 0 {
-			t.Errorf("no answer shows this difference any more: %+v", d)
-		}
-	}
+	compareCodes(t, was.asker, is.asker, txnDifferences)
 }
 
-// txnAsker asks one contender and keeps what it says.
-type txnAsker struct {
-	t                  *testing.T
-	c                  *contender
-	questions, answers []string
-}
+// txnAsker asks one contender about transactions.
+type txnAsker struct{ *asker }
 
 // txnProducer is a transactional id with the producer id and epoch it was given.
 type txnProducer struct {
@@ -78,84 +50,10 @@ type txnProducer struct {
 	epoch int16
 }
 
-func newTxnAsker(t *testing.T, name, addr string) *txnAsker {
-	t.Helper()
-	ctx := testContext(t, 2*time.Minute)
-	cl := client(t, addr)
-	createTopic(ctx, t, cl, "codes", 2, 1)
-	topics, err := kadm.NewClient(cl).ListTopics(ctx, "codes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &txnAsker{t: t, c: &contender{name: name, addr: map[int32]string{1: addr}, conns: map[int32]net.Conn{}, topic: "codes", topicID: topics["codes"].ID}}
-	t.Cleanup(func() {
-		for _, conn := range a.c.conns {
-			_ = conn.Close()
-		}
-	})
-	find := kmsg.NewPtrFindCoordinatorRequest()
-	for _, kind := range []int8{0, 1} {
-		find.CoordinatorType, find.CoordinatorKeys = kind, []string{"first"}
-		a.settled(find, 4)
-	}
-	return a
-}
-
-// passing are codes of a moment: coordinators that load, markers on their way.
-var passing = []int16{kerr.CoordinatorLoadInProgress.Code, kerr.CoordinatorNotAvailable.Code, kerr.NotCoordinator.Code, kerr.ConcurrentTransactions.Code,
-	kerr.NotEnoughReplicas.Code}
-
-// settled asks until the answer isn't one of a moment.
-func (a *txnAsker) settled(req kmsg.Request, version int16) kmsg.Response {
-	a.t.Helper()
-	req.SetVersion(version)
-	var resp kmsg.Response
-	eventually(a.t, time.Minute, a.c.name+" answers "+kmsg.NameForKey(req.Key()), func() error {
-		var err error
-		if resp, err = a.c.ask(1, req); err != nil {
-			return err
-		}
-		if codes := codesIn(resp); slices.ContainsFunc(codes, func(c int16) bool { return slices.Contains(passing, c) }) {
-			return fmt.Errorf("%v", codes)
-		}
-		return nil
-	})
-	return resp
-}
-
-// ask asks and keeps the codes of the answer.
-func (a *txnAsker) ask(question string, req kmsg.Request, version int16) kmsg.Response {
-	a.t.Helper()
-	resp := a.settled(req, version)
-	var names []string
-	for _, c := range codesIn(resp) {
-		names = append(names, codeName(c))
-	}
-	a.keep(fmt.Sprintf("%s v%d: %s", kmsg.NameForKey(req.Key()), version, question), strings.Join(names, ","))
-	return resp
-}
-
-func (a *txnAsker) keep(question, answer string) {
-	if slices.Contains(a.questions, question) {
-		a.t.Fatalf("%q is asked twice", question)
-	}
-	a.questions, a.answers = append(a.questions, question), append(a.answers, answer)
-}
-
 func initRequest(id string, timeout int32, pid int64, epoch int16) *kmsg.InitProducerIDRequest {
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.TransactionalID, req.TransactionTimeoutMillis, req.ProducerID, req.ProducerEpoch = &id, timeout, pid, epoch
 	return req
-}
-
-// producer gives a transactional id a producer.
-func (a *txnAsker) producer(id string) txnProducer {
-	a.t.Helper()
-	resp := a.settled(initRequest(id, 60000, -1, -1), 5).(*kmsg.InitProducerIDResponse)
-	if resp.ErrorCode != 0 {
-		a.t.Fatalf("%s: a producer for %q: %s", a.c.name, id, codeName(resp.ErrorCode))
-	}
-	return txnProducer{id, resp.ProducerID, resp.ProducerEpoch}
 }
 
 func (a *txnAsker) inits() {
