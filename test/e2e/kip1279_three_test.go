@@ -31,6 +31,13 @@ func (s *kipSide) follows(t *testing.T, name string, lost int) {
 	}
 }
 
+func checkAllVaults(t *testing.T, sides ...*kipSide) {
+	t.Helper()
+	for _, s := range sides {
+		s.checkVaults(t)
+	}
+}
+
 // kipChain is A, B as a mirror of it, and C as a mirror of B; each knows of the others
 // what KIP-1279 tells. A has a mirror of B by name.
 func kipChain(t *testing.T) (a, b, c *kipSide) {
@@ -60,9 +67,7 @@ func TestChainByKIP1279(t *testing.T) {
 	maps.Copy(a.cut, a.written)
 	a.follows(t, "m", len(a.written))
 	awaitEqual(t, b.side, a.side, 1)
-	for _, s := range []*kipSide{a, b, c} {
-		s.checkVaults(t)
-	}
+	checkAllVaults(t, a, b, c)
 
 	// C takes over; B had more by then, and A has it from B.
 	clear(b.written)
@@ -80,9 +85,7 @@ func TestChainByKIP1279(t *testing.T) {
 	c.write(t, 1, "along the chain", 2)
 	awaitEqual(t, c.side, b.side, 1)
 	awaitEqual(t, b.side, a.side, 1)
-	for _, s := range []*kipSide{a, b, c} {
-		s.checkVaults(t)
-	}
+	checkAllVaults(t, a, b, c)
 }
 
 // TestTriangleByKIP1279: two clusters mirror the first one; one of them takes over, and
@@ -110,9 +113,7 @@ func TestTriangleByKIP1279(t *testing.T) {
 	b.write(t, 1, "round", 2)
 	awaitEqual(t, b.side, a.side, 1)
 	awaitEqual(t, a.side, c.side, 1)
-	for _, s := range []*kipSide{a, b, c} {
-		s.checkVaults(t)
-	}
+	checkAllVaults(t, a, b, c)
 	// B would close the ring: whom it would copy from copies, by way of A, from it. KIP-1279
 	// tells one hop, so that it isn't seen; but C mirrored nothing from B, which would
 	// have to give up all that it holds, and that takes a plan.
