@@ -10,6 +10,7 @@ import (
 	"tidemark/internal/broker/coordinator"
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/control"
+	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -147,21 +148,21 @@ func (g *member) look() {
 func (g *member) rejoin() { g.joined, g.synced, g.assigned = false, false, nil }
 
 // told takes an answer's code; false if it is an error.
-func (g *member) told(code group.ErrorCode) bool {
+func (g *member) told(code errcode.Code) bool {
 	switch code {
-	case group.None:
+	case errcode.None:
 		return true
-	case group.NotCoordinator, group.CoordinatorNotAvailable:
+	case errcode.NotCoordinator, errcode.CoordinatorNotAvailable:
 		g.coordinator = 0
-	case group.CoordinatorLoadInProgress:
+	case errcode.CoordinatorLoadInProgress:
 		g.k.probe("member: coordinator loads")
-	case group.UnknownMemberID, group.FencedInstanceID:
+	case errcode.UnknownMemberID, errcode.FencedInstanceID:
 		g.id = ""
 		g.rejoin()
-	case group.IllegalGeneration:
+	case errcode.IllegalGeneration:
 		g.k.probe("member: illegal generation")
 		g.rejoin()
-	case group.RebalanceInProgress:
+	case errcode.RebalanceInProgress:
 		g.rejoin()
 	default:
 		g.k.probe(fmt.Sprintf("member: error %d", code))
@@ -178,7 +179,7 @@ func (g *member) join() {
 	g.ask(g.coordinator, "join", 6*time.Second, func(m *machine) func() {
 		r := m.node.Groups().Join(m.node.Context(), ev)
 		return func() {
-			if r.Code == group.MemberIDRequired {
+			if r.Code == errcode.MemberIDRequired {
 				g.id = r.MemberID
 				return
 			}
@@ -211,7 +212,7 @@ func (g *member) sync(r group.JoinResponse) {
 	}
 	g.ask(g.coordinator, "sync", 6*time.Second, func(m *machine) func() {
 		r := m.node.Groups().Sync(m.node.Context(), ev)
-		if r.Code == group.None {
+		if r.Code == errcode.None {
 			m.c.check.assigned(m, g.group, ev.Generation, ev.MemberID, partitionsOf(r.Assignment))
 		}
 		return func() {
@@ -255,7 +256,7 @@ func (g *member) fetchOffsets() {
 	g.ask(g.coordinator, "fetch offsets", memberTimeout, func(m *machine) func() {
 		began := m.k.now
 		entries, code := m.node.Groups().Offset(m.node.Context(), g.group, tps)
-		if code == group.None {
+		if code == errcode.None {
 			m.c.check.offsetsRead(m, g.group, entries, began)
 		}
 		return func() {
@@ -337,11 +338,11 @@ func (g *member) commit() {
 		carriedOut := m.c.check.commitArrives(g.group, ev.Offsets)
 		r := m.node.Groups().Commit(m.node.Context(), ev)
 		carriedOut()
-		if r.Code == group.None {
+		if r.Code == errcode.None {
 			m.c.check.offsetsCommitted(m, g.group, ev.Offsets, r.Partitions)
 		}
 		return func() {
-			if g.told(r.Code) && !slices.ContainsFunc(r.Partitions, func(c group.ErrorCode) bool { return !g.told(c) }) {
+			if g.told(r.Code) && !slices.ContainsFunc(r.Partitions, func(c errcode.Code) bool { return !g.told(c) }) {
 				g.committed = g.k.now
 			}
 		}
