@@ -73,22 +73,7 @@ func (s *groupStory) judge() []Finding {
 
 // TestMirroredFindsWhatIsWrongOfGroups bends the story once for each rule.
 func TestMirroredFindsWhatIsWrongOfGroups(t *testing.T) {
-	f := func(name string, bend func(s *groupStory), want ...Rule) {
-		t.Helper()
-		s := movedGroup()
-		bend(s)
-		found := s.judge()
-		for _, w := range want {
-			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Rule == w }) {
-				t.Errorf("%s: no %q among %v", name, w, found)
-			}
-		}
-		for _, f := range found {
-			if !slices.Contains(want, f.Rule) {
-				t.Errorf("%s: %v", name, f)
-			}
-		}
-	}
+	f := bending(t, movedGroup)
 	f("as it goes well", func(*groupStory) {})
 	f("an offset beyond the log", func(s *groupStory) { s.views[1].End = 2 }, GroupAhead)
 	f("a standby takes over with what was committed beyond its log", func(s *groupStory) { s.views[1].Offset, s.views[1].End = 5, 7; s.commits = s.commits[:2] }, GroupForeign)

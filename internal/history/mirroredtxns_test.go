@@ -90,22 +90,7 @@ func (s *txnStory) judge() []Finding {
 
 // TestMirroredFindsWhatIsWrongOfTransactions bends the story once for each rule.
 func TestMirroredFindsWhatIsWrongOfTransactions(t *testing.T) {
-	f := func(name string, bend func(s *txnStory), want ...Rule) {
-		t.Helper()
-		s := mirroredTransactions()
-		bend(s)
-		found := s.judge()
-		for _, w := range want {
-			if !slices.ContainsFunc(found, func(f Finding) bool { return f.Rule == w }) {
-				t.Errorf("%s: no %q among %v", name, w, found)
-			}
-		}
-		for _, f := range found {
-			if !slices.Contains(want, f.Rule) {
-				t.Errorf("%s: %v", name, f)
-			}
-		}
-	}
+	f := bending(t, mirroredTransactions)
 	give := func(v *CommittedView, r Record) { v.Records = append(slices.Clone(v.Records), r) }
 	f("as it goes well", func(*txnStory) {})
 	f("a reader is given what was aborted", func(s *txnStory) { give(&s.reads[0], Record{4, "t3a"}) }, AbortedRead)
