@@ -45,27 +45,33 @@ func TestJoinRefused(t *testing.T) {
 	f(Join{Group: "g", SessionTimeout: 6000, ProtocolType: "consumer"}, errcode.InconsistentGroupProtocol)
 }
 
+// refusalOf is the code of an answer, or the first member's where the answer as a whole has none.
+func refusalOf(r Response) errcode.Code {
+	switch r := r.(type) {
+	case JoinResponse:
+		return r.Code
+	case SyncResponse:
+		return r.Code
+	case CodeResponse:
+		return r.Code
+	case CommitResponse:
+		return r.Code
+	case LeaveResponse:
+		if r.Code == errcode.None {
+			return r.Members[0]
+		}
+		return r.Code
+	case MirrorOffsetsResponse:
+		return r.Code
+	}
+	return errcode.None
+}
+
 // An unknown group answers as an unknown member would be (Kafka parity: not GROUP_ID_NOT_FOUND).
 func TestUnknownGroup(t *testing.T) {
 	f := func(ev Event, want errcode.Code) {
 		t.Helper()
-		var got errcode.Code
-		switch r := one(t, NewTable(testConfig()), ev).(type) {
-		case SyncResponse:
-			got = r.Code
-		case CodeResponse:
-			got = r.Code
-		case CommitResponse:
-			got = r.Code
-		case LeaveResponse:
-			got = r.Code
-			if got == errcode.None {
-				got = r.Members[0]
-			}
-		case MirrorOffsetsResponse:
-			got = r.Code
-		}
-		if got != want {
+		if got := refusalOf(one(t, NewTable(testConfig()), ev)); got != want {
 			t.Errorf("%#v answered %v, want %v", ev, got, want)
 		}
 	}
@@ -103,18 +109,7 @@ func TestMemberRefused(t *testing.T) {
 	}
 	f := func(ev Event, want errcode.Code) {
 		t.Helper()
-		var got errcode.Code
-		switch r := one(t, stable(), ev).(type) {
-		case JoinResponse:
-			got = r.Code
-		case SyncResponse:
-			got = r.Code
-		case CodeResponse:
-			got = r.Code
-		case CommitResponse:
-			got = r.Code
-		}
-		if got != want {
+		if got := refusalOf(one(t, stable(), ev)); got != want {
 			t.Errorf("%#v answered %v, want %v", ev, got, want)
 		}
 	}
