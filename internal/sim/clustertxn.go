@@ -55,6 +55,7 @@ type txnClient struct {
 	w           *txnWorld
 	id          *txnID
 	number      int
+	started     time.Duration
 	coordinator types.BrokerID // as it believes; 0: it must look
 	pid         types.ProducerID
 	epoch       int16
@@ -129,7 +130,7 @@ func (w *txnWorld) begin() {
 // start begins another instance under an id; the one before isn't asked.
 func (w *txnWorld) start(id *txnID) {
 	id.instances++
-	x := &txnClient{w: w, id: id, number: id.instances, pid: types.NoProducer, epoch: -1, committed: -1, leaders: map[int32]types.BrokerID{}}
+	x := &txnClient{w: w, id: id, number: id.instances, started: w.k.now, pid: types.NoProducer, epoch: -1, committed: -1, leaders: map[int32]types.BrokerID{}}
 	id.current = x
 	w.k.note(x.who(), "begins")
 	w.p.Go(&w.work, x.live)

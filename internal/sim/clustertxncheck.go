@@ -42,7 +42,8 @@ type transactionRun struct {
 	number int
 	id     *txnID
 	began  time.Duration
-	by     producerEpoch
+	by     *txnClient
+	in     producerEpoch
 	asked  bool // to be committed
 	told   fate
 	toldAt time.Duration
@@ -107,7 +108,7 @@ func (j *txnJudge) fail(invariant, format string, args ...any) {
 
 // begins takes note of a transaction.
 func (j *txnJudge) begins(x *txnClient) *transactionRun {
-	t := &transactionRun{number: len(j.runs), id: x.id, began: j.w.k.now, by: producerEpoch{x.pid, x.epoch}, acked: map[int32]types.Offset{}, ends: map[int32]fate{}}
+	t := &transactionRun{number: len(j.runs), id: x.id, began: j.w.k.now, by: x, in: producerEpoch{x.pid, x.epoch}, acked: map[int32]types.Offset{}, ends: map[int32]fate{}}
 	j.runs = append(j.runs, t)
 	return t
 }
@@ -147,7 +148,7 @@ func (j *txnJudge) initialised(m *machine, x *txnClient, r *kmsg.InitProducerIDR
 	}
 	pid := types.ProducerID(r.ProducerID)
 	key := producerEpoch{pid, r.ProducerEpoch}
-	if other := j.given[key]; other != nil && other != x {
+	if other := j.given[key]; other != nil && other != x && j.isOwn(x, key) {
 		j.fail("ProducerFenced", "%s gives %s epoch %d of producer %d, which %s was given before", m.name, x.who(), r.ProducerEpoch, pid, other.who())
 		return
 	}

@@ -11,7 +11,9 @@ import (
 // What had begun before may lack records and markers, and a marker that is gone leaves its
 // records to the producer's next one. Of a partition of __transaction_state: its
 // coordinator may give the epochs again that it gave before, and knows nothing of what
-// they did. A transaction that has begun since in a higher one is judged as ever.
+// they did; and two instances that hold one are given the next one both, each as if it
+// asked again (KIP-360). What an instance does that was started since, in a higher epoch
+// than anybody had heard of, is judged as ever.
 
 // forgotten takes note of an unclean election: what it took back was promised to nobody any more.
 func (j *txnJudge) forgotten(id meta.PartitionID) {
@@ -43,7 +45,7 @@ func (j *txnJudge) forgetEpochs(id *txnID) {
 	}
 	for _, t := range j.runs {
 		if t.id == id {
-			j.floor[t.by.id] = j.highest[t.by.id]
+			j.floor[t.in.id] = j.highest[t.in.id]
 		}
 	}
 }
@@ -61,15 +63,18 @@ func (j *txnJudge) isLost(id *txnID) bool {
 	return lost
 }
 
-// isSound reports whether the coordinator knows all of a transaction.
-func (j *txnJudge) isSound(t *transactionRun) bool {
-	lost, ok := j.lost[j.w.c.txnPartition(t.id.name).Number]
+// isOwn reports whether an epoch can be nobody's but an instance's.
+func (j *txnJudge) isOwn(x *txnClient, e producerEpoch) bool {
+	lost, ok := j.lost[j.w.c.txnPartition(x.id.name).Number]
 	if !ok {
 		return true
 	}
-	floor, known := j.floor[t.by.id]
-	return t.began > lost && (!known || t.by.epoch > floor)
+	floor, known := j.floor[e.id]
+	return x.started > lost && (!known || e.epoch > floor)
 }
+
+// isSound reports whether the coordinator knows all of a transaction.
+func (j *txnJudge) isSound(t *transactionRun) bool { return j.isOwn(t.by, t.in) }
 
 // isWhole reports whether nothing of a transaction was lost, in a partition or by its coordinator.
 func (j *txnJudge) isWhole(l *ledger, t *transactionRun) bool {

@@ -12,7 +12,7 @@ import (
 // later begins a transaction of a judge's first id a second from now, in an epoch of its producer 5.
 func later(j *txnJudge, epoch int16) *transactionRun {
 	j.w.k.now += time.Second
-	t := j.begins(&txnClient{w: j.w, id: j.w.ids[0], pid: 5, epoch: epoch})
+	t := j.begins(&txnClient{w: j.w, id: j.w.ids[0], started: j.w.k.now, pid: 5, epoch: epoch})
 	t.asked = true
 	return t
 }
@@ -78,7 +78,7 @@ func TestTransactionsAfterAnUncleanElection(t *testing.T) {
 // A coordinator that has lost what it knew gives epochs again: what begins in a higher one
 // than anybody has heard of is judged as ever.
 func TestTransactionsOfACoordinatorThatForgot(t *testing.T) {
-	f := func(epoch int16, forgets, breaks bool) {
+	f := func(epoch int16, forgets, isOld, breaks bool) {
 		t.Helper()
 		j, _ := aTxnJudge(t)
 		x := &txnClient{w: j.w, id: j.w.ids[0]}
@@ -88,6 +88,9 @@ func TestTransactionsOfACoordinatorThatForgot(t *testing.T) {
 			loses(j, j.w.c.txnPartition(x.id.name))
 		}
 		run := later(j, epoch)
+		if isOld {
+			run.by.started = 0
+		}
 		run.told = committed
 		readableBatch(j, 0, dataOf(t, run, epoch))
 		readableBatch(j, 0, markerOf(batch.Abort))
@@ -95,9 +98,10 @@ func TestTransactionsOfACoordinatorThatForgot(t *testing.T) {
 			t.Errorf("epoch %d: found %v", epoch, found)
 		}
 	}
-	f(3, true, false)
-	f(4, true, true)
-	f(3, false, true)
+	f(3, true, false, false)
+	f(4, true, false, true)
+	f(4, true, true, false) // two old instances may have come to it
+	f(3, false, false, true)
 }
 
 // A log that compaction has left gaps in is looked at anew from end to end.
