@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -19,6 +21,30 @@ var errLogCut = errors.New("its log lost its end")
 // errLogGap: the files of the log don't follow each other from its snapshot on.
 var errLogGap = errors.New("its log lacks a file")
 
+// errLogEmptied: a file of the log lacks what every one begins with.
+var errLogEmptied = errors.New("a file of its log holds nothing")
+
+// checkFiles looks for files of a log that were emptied, or are all zeros: etcd begins
+// each with records of its own before it gives the file its name, and trips over their absence.
+func checkFiles(walDir string) error {
+	files, err := filepath.Glob(filepath.Join(walDir, "*.wal"))
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		var first [8]byte // the length of the first record
+		_, err = io.ReadFull(f, first[:])
+		if err = errors.Join(err, f.Close()); err != nil || first == [8]byte{} {
+			return fmt.Errorf("%w: %s", errLogEmptied, name)
+		}
+	}
+	return nil
+}
+
 // checkLog compares the end of a member's log with what its database has applied.
 // etcd syncs the log first, so that a shorter one has lost entries: to a disk that
 // lied, or to somebody who cut or deleted a file. A lone member that went on would
@@ -26,6 +52,9 @@ var errLogGap = errors.New("its log lacks a file")
 // already: acknowledged, and never there.
 func checkLog(dir string) error {
 	walDir, database := filepath.Join(dir, "member", "wal"), filepath.Join(dir, "member", "snap", "db")
+	if err := checkFiles(walDir); err != nil {
+		return err
+	}
 	if !exists(database) {
 		return nil
 	}

@@ -94,6 +94,7 @@ type Server struct {
 	lock   *folderLock
 	store  *switched
 	failed chan error
+	ended  *ending         // of an etcd that would end the process
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 	work   sync.WaitGroup
@@ -115,8 +116,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, lock: lock, store: newSwitched(), failed: make(chan error, 1)}
-	s.ctx, s.stop = context.WithCancel(context.Background())
+	s := newServer(o, lock)
+	s.work.Go(s.watchEnding)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -147,6 +148,12 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
+func newServer(o Options, lock *folderLock) *Server {
+	s := &Server{o: o, lock: lock, store: newSwitched(), failed: make(chan error, 1), ended: newEnding()}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -162,7 +169,7 @@ func (o Options) withDefaults() Options {
 
 // startLone runs a member without a port and waits until it answers.
 func (s *Server) startLone(ctx context.Context) error {
-	if err := s.launch(config(s.o, nil)); err != nil {
+	if err := s.launch(s.config(nil)); err != nil {
 		return err
 	}
 	if err := s.awaitReady(ctx, s.etcd); err != nil {
@@ -173,7 +180,7 @@ func (s *Server) startLone(ctx context.Context) error {
 
 // launch starts the etcd and watches for its end.
 func (s *Server) launch(cfg *embed.Config) error {
-	e, err := startEtcd(cfg)
+	e, err := startEtcd(cfg, s.ended)
 	if err != nil {
 		return openFault(s.o.Dir, freeBytes(s.o.Dir), err)
 	}
@@ -203,6 +210,8 @@ func (s *Server) awaitReady(ctx context.Context, e *embed.Etcd) error {
 			return s.errEnded(e, fmt.Errorf("metadata folder %s: etcd ended while it started: %w", s.o.Dir, err))
 		case <-e.Server.StopNotify():
 			return s.errRemoved()
+		case <-s.ended.done:
+			return endedFault(s.o.Dir, freeBytes(s.o.Dir), s.ended.err)
 		case <-tell.C:
 			s.o.Logger.Warn("metadata: waiting for a quorum of its members; start the others, or, if they are lost for good, "+
 				"make this one the only member (tidemark cluster reset)", "members", s.otherPeers(e))
@@ -248,21 +257,12 @@ func (s *Server) errEnded(e *embed.Etcd, err error) error {
 	}
 }
 
-// startEtcd starts the server. Where etcd would end the process, it gives an error.
-func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			e, err = nil, fmt.Errorf("etcd: %v", p)
-		}
-	}()
-	// etcd opens its database in a goroutine, whose panic nobody could catch: look first.
-	if err := checkDatabase(filepath.Join(cfg.Dir, "member", "snap", "db")); err != nil {
-		return nil, err
+// checkMember looks at a member's files before etcd does.
+func checkMember(dir string) error {
+	if err := checkDatabase(filepath.Join(dir, "member", "snap", "db")); err != nil {
+		return err
 	}
-	if err := checkLog(cfg.Dir); err != nil {
-		return nil, err
-	}
-	return embed.StartEtcd(cfg)
+	return checkLog(dir)
 }
 
 // checkDatabase opens and closes an existing database, which reads its meta pages.
@@ -278,11 +278,12 @@ func checkDatabase(path string) error {
 }
 
 // config is etcd's, of a lone member (nil) or of one among several.
-func config(o Options, p *place) *embed.Config {
+func (s *Server) config(p *place) *embed.Config {
+	o := s.o
 	cfg := embed.NewConfig()
 	cfg.Name = o.Name
 	cfg.Dir = filepath.Join(o.Dir, etcdFolder)
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.Logger(o.Logger))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.ServerLogger(o.Logger, s.ended.end))
 	// Nobody listens: the address only names the member in its own list.
 	nowhere := o.url("127.0.0.1:1")
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
@@ -333,18 +334,23 @@ func (s *Server) Close() error {
 		s.work.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		err = s.store.Close()
-		if s.etcd != nil {
-			closeEtcd(s.etcd)
+		if !s.ended.hasCome() {
+			err = s.store.Close()
 		}
+		s.closeEtcd()
 		err = errors.Join(err, s.lock.release())
 	})
 	return err
 }
 
-// closeEtcd stops a member. One that never took part in a quorum is stopped
-// first: its Close waits for listeners that wait for the quorum.
-func closeEtcd(e *embed.Etcd) {
+// closeEtcd stops the member, if there is one. One that never took part in a quorum is
+// stopped first: its Close waits for listeners that wait for the quorum. One that has
+// ended is left as it is.
+func (s *Server) closeEtcd() {
+	e := s.etcd
+	if e == nil || s.ended.hasCome() {
+		return
+	}
 	select {
 	case <-e.Server.ReadyNotify():
 	default:

@@ -114,7 +114,7 @@ func (s *Server) startMember(ctx context.Context, fresh bool) error {
 			s.o.Logger.Warn("metadata: this member listens without TLS where other machines reach it; set metadata.ssl.*, or metadata.plaintext=true if that is meant", "at", s.place.Peer)
 		}
 	}
-	if err := s.launch(config(s.o, s.place)); err != nil {
+	if err := s.launch(s.config(s.place)); err != nil {
 		return err
 	}
 	if !fresh && s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID()) == nil {
@@ -285,17 +285,15 @@ func (s *Server) standIn() bool {
 	s.place.Voter, s.place.Members = true, membersOf(all, s.peerURL(), s.place.Name)
 	err = os.RemoveAll(filepath.Join(s.o.Dir, etcdFolder))
 	if err == nil {
-		err = s.launch(config(s.o, s.place))
+		err = s.launch(s.config(s.place))
 	}
 	if err == nil {
 		err = s.place.write(s.o.Dir)
 	}
 	if err != nil {
 		s.o.Logger.Warn("metadata: this node could not take a free place among the members; trying again", "err", err)
-		if s.etcd != nil {
-			closeEtcd(s.etcd)
-			s.etcd = nil
-		}
+		s.closeEtcd()
+		s.etcd = nil
 		*s.place = before
 		return false
 	}
@@ -429,7 +427,7 @@ func (s *Server) openPorts(ctx context.Context) error {
 	if err := s.store.set(nil); err != nil {
 		return err
 	}
-	closeEtcd(s.etcd)
+	s.closeEtcd()
 	s.etcd, s.place = nil, p
 	if err := s.startMember(ctx, false); err != nil {
 		err = fmt.Errorf("the metadata member can't be started with ports: %w", err)

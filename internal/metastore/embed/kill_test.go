@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, countForever(dir))
 		os.Exit(1)
 	}
+	if dir := os.Getenv(fillerEnv); dir != "" {
+		fmt.Fprintln(os.Stderr, fillUp(dir))
+		os.Exit(1)
+	}
 	// Members keep idle HTTP connections to each other for a while after their end.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"), goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"))

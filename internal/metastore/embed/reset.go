@@ -26,9 +26,9 @@ func Reset(ctx context.Context, o Options, settle func(context.Context, metastor
 	if err != nil {
 		return err
 	}
-	s := &Server{o: o, lock: lock, store: newSwitched(), failed: make(chan error, 1), place: p}
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	cfg := config(s.o, p)
+	s := newServer(o, lock)
+	s.place = p
+	cfg := s.config(p)
 	cfg.ForceNewCluster = true
 	err = s.launch(cfg)
 	if err == nil {

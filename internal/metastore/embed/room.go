@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomBytes is what an etcd needs to begin: it allocates its log in files of
-// 64 MB, the present one and the next.
-const roomBytes = 128 << 20
+// roomBytes is what an etcd needs to begin: its log's present file and the next, which
+// it allocates, and as much for its database.
+const roomBytes = 3 * walSegmentBytes
 
 // freeBytes is the room left on the disk of dir; a very large number if that can't be told.
 func freeBytes(dir string) int64 {

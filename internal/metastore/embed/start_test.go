@@ -209,6 +209,37 @@ func TestRefusedFolders(t *testing.T) {
 		}
 		return dir
 	})
+	emptied := func(t *testing.T, dir string, size int64) string {
+		s := start(t, embed.Options{Dir: dir, Name: "node-1"})
+		write(t, s.Store(), "/a", "x")
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "etcd", "member", "wal", "*.wal"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%v, %v", files, err)
+		}
+		for _, file := range files {
+			if err := os.Truncate(file, size); err != nil {
+				t.Fatal(err)
+			}
+			if size > 0 {
+				if err := os.WriteFile(file, make([]byte, size), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return dir
+	}
+	f("emptied log", nil, "holds nothing", func(t *testing.T, dir string) string { return emptied(t, dir, 0) })
+	f("log of zeros", nil, "holds nothing", func(t *testing.T, dir string) string { return emptied(t, dir, 8<<20) })
+	f("emptied log beside no database", nil, "holds nothing", func(t *testing.T, dir string) string {
+		emptied(t, dir, 0)
+		if err := os.RemoveAll(filepath.Join(dir, "etcd", "member", "snap")); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	})
 	f("damaged database", nil, "restore it from a backup", func(t *testing.T, dir string) string {
 		s := start(t, embed.Options{Dir: dir, Name: "node-1"})
 		write(t, s.Store(), "/a", "x")

@@ -3,7 +3,9 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 
 	"go.uber.org/zap"
@@ -20,6 +22,31 @@ func Logger(logger *slog.Logger) *zap.Logger {
 	// Where etcd would end the process, it panics: a start can turn that into an
 	// error, and a crash later at least has a trace.
 	return zap.New(&slogCore{logger: logger}, zap.WithFatalHook(zapcore.WriteThenPanic))
+}
+
+// ServerLogger is Logger for a server in this process. Where it would end the process,
+// or panic, ended is told why and the goroutine alone ends: the server is over then.
+func ServerLogger(logger *slog.Logger, ended func(error)) *zap.Logger {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	end := endOfServer(ended)
+	return zap.New(&slogCore{logger: logger}, zap.WithFatalHook(end), zap.WithPanicHook(end))
+}
+
+// endOfServer is what a server's last entry leads to.
+type endOfServer func(error)
+
+// OnWrite implements zapcore.CheckWriteHook. It doesn't return.
+func (ended endOfServer) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	err := errors.New("etcd: " + entry.Message)
+	for _, f := range fields {
+		if cause, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType && cause != nil {
+			err = fmt.Errorf("etcd: %s: %w", entry.Message, cause)
+		}
+	}
+	ended(err)
+	runtime.Goexit()
 }
 
 // slogCore writes zap's entries to slog.

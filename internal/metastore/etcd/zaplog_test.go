@@ -51,3 +51,25 @@ func TestLogger(t *testing.T) {
 		}()
 	}
 }
+
+// TestServerLogger: where a server would end the process, its goroutine ends alone, and the cause is told.
+func TestServerLogger(t *testing.T) {
+	cause := errors.New("no space left")
+	for _, say := range []func(*zap.Logger){
+		func(l *zap.Logger) { l.Fatal("failed to save", zap.Int("n", 1), zap.Error(cause)) },
+		func(l *zap.Logger) { l.Panic("failed to save", zap.Error(cause)) },
+	} {
+		var told error
+		returned := false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			say(etcd.ServerLogger(nil, func(err error) { told = err }))
+			returned = true
+		}()
+		<-done
+		if returned || !errors.Is(told, cause) || told.Error() != "etcd: failed to save: no space left" {
+			t.Errorf("it went on: %v, told %v", returned, told)
+		}
+	}
+}
