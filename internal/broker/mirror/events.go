@@ -70,7 +70,7 @@ func eventMetrics(m *telemetry.Metrics) *telemetry.Events {
 }
 
 // lost are the kinds that an operator must see even where only warnings are logged.
-var lost = []string{"CUT", "LOG_RESET", "FAILED", "GROUP_CUT", "GAP_ACCEPTED", "COMPACTION_GAP", "DROPPED_UNVAULTED", SplitBrain, SourceAhead, VerifyDiffers}
+var lost = []string{"CUT", "LOG_RESET", "FAILED", "GROUP_CUT", "GAP_ACCEPTED", "COMPACTION_GAP", "DROPPED_UNVAULTED", SplitBrain, SourceAhead, VerifyDiffers, SourceLeftClosed}
 
 // routine are the kinds that many partitions have at once. They are kept in
 // memory only: promotions are in the metadata, the rest says itself again.
@@ -87,6 +87,10 @@ const (
 	VerifyDiffers = "VERIFY_DIFFERS"
 	// Promoted: a partition was made writable here.
 	Promoted = "PROMOTED"
+	// SwitchoverReturned: a switchover whose node died was given up, and its source is open again.
+	SwitchoverReturned = "SWITCHOVER_RETURNED"
+	// SourceLeftClosed: such a source could not be asked to open, and an operator must.
+	SourceLeftClosed = "SOURCE_LEFT_CLOSED"
 	// GroupClamped: at a failover a group's offset was beyond the promoted log.
 	GroupClamped = "GROUP_CLAMPED"
 )

@@ -70,7 +70,7 @@ func (m *Mirrors) failover(ctx context.Context, p part) (Status, error) {
 		}
 	}
 	st.Loss = sumLoss(st.Partitions)
-	st.Message = failoverMessage(name, st.Partitions, clock.Since(ctx, began))
+	st.Message = append(failoverMessage(name, st.Partitions, clock.Since(ctx, began)), m.returningWords(name, p.StartID)...)
 	m.log.Info("failed over", "mirror", name, "partitions", len(st.Partitions), "incomplete", len(faults), "says", strings.Join(st.Message, " "))
 	return st, nil
 }

@@ -39,6 +39,8 @@ type Mirrors struct {
 	proved  map[meta.PartitionID]provedTo
 	// unsettled counts the promotions of a partition of which it isn't known yet whether they happened.
 	unsettled map[meta.PartitionID]int
+	// switching counts the switchovers of a mirror, by its name, that this node works at.
+	switching map[string]int
 }
 
 // New makes the mirrors that the image knows and starts those that should run.

@@ -39,10 +39,12 @@ const (
 	partCutSurvey = "cut-survey"
 	partSettle    = "end-transactions-here"
 
-	askFence   = "fence"
-	askReopen  = "reopen"
-	askReverse = "reverse"
-	askSettle  = "end-transactions"
+	askFence  = "fence"
+	askReopen = "reopen"
+	// askTakeBack is reopen of a fence that names an attempt: an older program doesn't know it.
+	askTakeBack = "take-back"
+	askReverse  = "reverse"
+	askSettle   = "end-transactions"
 
 	askReverseLook = "reverse-look"
 )
@@ -169,7 +171,7 @@ func (m *Mirrors) askPart(ctx context.Context, id types.BrokerID, what string, b
 // of a mirror's (api.Verbs).
 func (m *Mirrors) Verb(ctx context.Context, what string, body []byte) ([]byte, error) {
 	switch what {
-	case askFence, askReopen, askReverse, askReverseLook, askSettle:
+	case askFence, askReopen, askTakeBack, askReverse, askReverseLook, askSettle:
 		return m.forMirror(ctx, what, body)
 	}
 	var p part

@@ -24,7 +24,7 @@ const reverseLook = 15 * time.Second
 // reversal is what the old side is asked: a mirror of this cluster, of the same topics.
 func (s *sides) reversal() *asked {
 	rec := s.r.record.Load()
-	q := &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start, Reverse: &Spec{
+	q := &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start, Attempt: s.attempt, Reverse: &Spec{
 		Name: s.name + "-back", Bootstrap: s.m.o.Node.Addresses(), Topics: rec.Topics, Exclude: rec.Exclude, Groups: rec.Groups, Settings: rec.Settings,
 	}}
 	for _, p := range s.list {

@@ -46,9 +46,9 @@ type run struct {
 	promoting chan struct{}
 	// told are the epochs of the promotions that an event told of; promoting's holder owns it.
 	told map[types.TopicPartition]types.LeaderEpoch
-	// finishing, starting and turning end failovers, starts, and pauses or resumptions that
-	// were begun.
-	finishing, starting, turning duty
+	// finishing, starting, turning and returning end failovers, starts, pauses or resumptions,
+	// and the ways back of switchovers that were begun.
+	finishing, starting, turning, returning duty
 
 	mu sync.Mutex
 	// guards the following
@@ -134,6 +134,9 @@ func (r *run) setRecord(rec *meta.MirrorRecord) {
 	if rec.Want == meta.WantStopped && before != nil && before.Want != meta.WantStopped {
 		// A failover began, perhaps at another node: each promotes what it leads (R23).
 		r.finishing.ask(r.spawn, func() { r.finishFailover(r.ctx) })
+	}
+	if before != nil && r.m.isReturnDue(rec) {
+		r.returning.ask(r.spawn, func() { r.finishReturn(r.ctx) })
 	}
 	if r.throttle != nil {
 		r.throttle.set(s.ThrottleBytesPerSec)

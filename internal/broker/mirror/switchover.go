@@ -41,9 +41,10 @@ const (
 
 // asked is what a mirror asks of its source's brokers.
 type asked struct {
-	// ClusterID and StartID are the mirror's.
+	// ClusterID and StartID are the mirror's, Attempt is its switchover's; zero if it has none.
 	ClusterID string       `json:"clusterId"`
 	StartID   string       `json:"startId"`
+	Attempt   meta.Attempt `json:"attempt,omitzero"`
 	Topics    []askedTopic `json:"topics,omitempty"`
 	// Reverse is the mirror to make, for that question alone.
 	Reverse *Spec `json:"reverse,omitempty"`
@@ -65,14 +66,17 @@ type fenced struct {
 	// Open are transactions that still want their marker: LogEnd is final without any.
 	Open []openTxn `json:"open,omitempty"`
 	// Transactions: the cluster coordinates some.
-	Transactions bool   `json:"transactions,omitempty"`
-	Fault        string `json:"fault,omitempty"`
+	Transactions bool `json:"transactions,omitempty"`
+	// Opened: the fence was taken back by this question.
+	Opened bool   `json:"opened,omitempty"`
+	Fault  string `json:"fault,omitempty"`
 }
 
 // Switchover makes this cluster's copies the primaries, without loss: the
 // source's writers are fenced, what is left is copied, the groups' offsets follow,
 // then everything is promoted. What can't be done in time is taken back: the source is
-// written again and the mirror runs on (DESIGN §6.4).
+// written again and the mirror runs on (DESIGN §6.4). Where this node dies in between, another
+// one takes it back (switchback.go).
 //
 // A source that is no Tidemark can't be fenced from here: its writers are the
 // operator's to stop, and its ends must stand still for a while. What it takes afterwards is told.
@@ -97,14 +101,24 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 		st.Message = append(s.plan(), s.openAsKnown()...)
 		return st, err
 	}
+	defer s.end()
+	if err := s.begin(ctx); err != nil {
+		return Status{}, err
+	}
 	ends, err := s.fenceAndDrain(ctx)
 	if err == nil {
 		err = s.syncGroups(ctx)
 	}
+	if err == nil {
+		err = s.order(ctx)
+		if refused := (*core.Refusal)(nil); err != nil && s.attempt.IsZero() && !errors.As(err, &refused) {
+			return Status{}, err // nothing says whether it was committed
+		}
+	}
 	if err != nil {
 		return Status{}, fmt.Errorf("mirror %s: the switchover went back: %w; %s", name, err, s.reopen())
 	}
-	st, err := m.FailoverOf(ctx, name, FailoverOrder{StartID: s.start})
+	st, err := m.failover(ctx, part{Mirror: name, StartID: s.start})
 	if err != nil {
 		return st, err
 	}
@@ -118,10 +132,13 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 
 // sides is a switchover under way.
 type sides struct {
-	m        *Mirrors
-	r        *run
-	name     string
-	start    string
+	m     *Mirrors
+	r     *run
+	name  string
+	start string
+	// began is this node as it began, attempt what the mirror's record calls it: zero if nothing does.
+	began    core.Holder
+	attempt  meta.Attempt
 	timeout  time.Duration
 	settle   time.Duration
 	tidemark bool
@@ -425,7 +442,7 @@ func (s *sides) ask(ctx context.Context, what string, again bool) ([]fenced, err
 	for _, p := range s.list {
 		q := byLeader[p.leader]
 		if q == nil {
-			q = &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start}
+			q = &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start, Attempt: s.attempt}
 			byLeader[p.leader] = q
 		}
 		q.add(p)
@@ -455,6 +472,12 @@ func (s *sides) ask(ctx context.Context, what string, again bool) ([]fenced, err
 	return all, errors.Join(faults...)
 }
 
+// holdsFence reports whether a partition is closed for who asks.
+func (q *asked) holdsFence(rec *meta.PartitionRecord) bool {
+	return rec != nil && rec.Fence != nil && rec.Fence.IsOfStart(meta.Fence{ClusterID: q.ClusterID, StartID: q.StartID}) &&
+		(rec.Fence.Attempt.IsZero() || rec.Fence.Attempt == q.Attempt)
+}
+
 func (q *asked) add(p switched) {
 	n := len(q.Topics)
 	if n == 0 || q.Topics[n-1].ID != p.id.Topic {
@@ -464,8 +487,9 @@ func (q *asked) add(p switched) {
 	q.Topics[n-1].Partitions = append(q.Topics[n-1].Partitions, p.id.Number)
 }
 
-// reopen takes the fences back, with patience: a source that stays closed is the
-// operator's to open (mirror reopen). It says in words what has become of both sides.
+// reopen gives the attempt up and takes the fences back, with patience. A source that stays
+// closed is asked again by whoever has the time (finishReturn), or, without an attempt,
+// is the operator's to open (mirror reopen). It says in words what has become of both sides.
 func (s *sides) reopen() string {
 	const runsOn = "the mirror runs on"
 	if !s.tidemark {
@@ -473,6 +497,11 @@ func (s *sides) reopen() string {
 	}
 	ctx, cancel := clock.WithTimeout(s.m.ctx, s.timeout)
 	defer cancel()
+	if !s.attempt.IsZero() {
+		if _, err := s.m.giveUp(ctx, s.name, s.attempt, func(core.Holder) bool { return true }); err != nil {
+			return fmt.Sprintf("its fences are not taken back by this order: %v", err)
+		}
+	}
 	for n := 1; ; n++ {
 		answers, err := s.ask(ctx, askReopen, true)
 		for _, f := range answers {
@@ -480,11 +509,17 @@ func (s *sides) reopen() string {
 				err = errors.Join(err, fmt.Errorf("%s: %s", f.TopicPartition, f.Fault))
 			}
 		}
+		if err == nil && !s.attempt.IsZero() {
+			err = s.returned(ctx)
+		}
 		if err == nil {
 			return "the source is written as before, and " + runsOn
 		}
 		s.m.log.Error("the source can't be opened again yet", "mirror", s.name, "err", err)
 		if !pause(ctx, s.r.backoff(n)) || s.find(ctx) != nil && ctx.Err() != nil {
+			if !s.attempt.IsZero() {
+				return fmt.Sprintf("%s; its source is opened again once it answers (%v)", runsOn, err)
+			}
 			s.m.log.Error("the source stays closed to writes; `tidemark mirror reopen` there opens it", "mirror", s.name)
 			return fmt.Sprintf("%s, but its source stays closed to writes (%v): `tidemark mirror reopen` there opens it", runsOn, err)
 		}
@@ -564,24 +599,44 @@ func (m *Mirrors) forMirror(ctx context.Context, what string, body []byte) ([]by
 	case askSettle:
 		return m.settleSource(ctx, &q)
 	}
-	_, hasTxns := m.o.Node.Image().TopicByName(transactions.StateTopic)
-	change := func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
-		return core.CloseForSwitchover(rec, meta.Fence{ClusterID: q.ClusterID, StartID: q.StartID, At: m.o.Node.Now()})
+	image := m.o.Node.Image()
+	_, hasTxns := image.TopicByName(transactions.StateTopic)
+	f := meta.Fence{ClusterID: q.ClusterID, StartID: q.StartID, At: m.o.Node.Now()}
+	if image.FeatureLevel(meta.FeatureMetadata) >= meta.LevelAttempts {
+		f.Attempt = q.Attempt
 	}
-	if what == askReopen {
-		change = func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) { return core.Reopen(rec, q.StartID) }
-	}
+	change := fenceChange(what, f)
 	var out []fenced
+	opened := 0
 	for _, t := range q.Topics {
 		for _, n := range t.Partitions {
 			f := fenced{TopicPartition: types.TopicPartition{Topic: t.Name, Partition: n}, LogEnd: types.NoOffset, LeaderEpoch: types.NoLeaderEpoch, Transactions: hasTxns}
 			if err := m.changeFence(ctx, meta.PartitionID{Topic: t.ID, Number: n}, &f, change); err != nil {
 				f.Fault = err.Error()
 			}
+			if f.Opened {
+				opened++
+			}
 			out = append(out, f)
 		}
 	}
+	if opened > 0 {
+		m.log.Info("clients may write again: a switchover of another cluster's mirror was given up", "cluster", q.ClusterID, "start", q.StartID, "attempt", q.Attempt.Number, "partitions", opened)
+	}
 	return json.Marshal(out)
+}
+
+// fenceChange is what a mirror's question makes of a partition's record.
+func fenceChange(what string, f meta.Fence) func(*meta.PartitionRecord) (meta.PartitionRecord, error) {
+	return func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+		switch {
+		case what == askFence:
+			return core.CloseForSwitchover(rec, f)
+		case what == askReopen && (f.Attempt.IsZero() || rec.Fence != nil && rec.Fence.Attempt.IsZero()):
+			return core.Reopen(rec, f.StartID)
+		}
+		return core.TakeBack(rec, f)
+	}
 }
 
 // changeFence writes one partition's fence and gives the log end in the new epoch,
@@ -608,6 +663,7 @@ func (m *Mirrors) changeFence(ctx context.Context, id meta.PartitionID, f *fence
 			if refused > 0 && try < commitTries {
 				continue
 			}
+			f.Opened = rec.Fence != nil && next.Fence == nil
 		}
 		if err := awaitServing(ctx, p, next.LeaderEpoch); err != nil {
 			return err
@@ -615,6 +671,9 @@ func (m *Mirrors) changeFence(ctx context.Context, id meta.PartitionID, f *fence
 		err = p.Do(ctx, func(o Owned) error {
 			if rec, _ = o.Record(); rec == nil || o.Log() == nil || !o.Leading() {
 				return errors.New("this broker doesn't lead the partition")
+			}
+			if next.Fence != nil && (rec.Fence == nil || *rec.Fence != *next.Fence) {
+				return errors.New("its fence was taken back meanwhile")
 			}
 			// Together: where nothing is open, the end is final.
 			f.LeaderEpoch, f.LogEnd, f.Open = rec.LeaderEpoch, o.Log().View().LogEnd, openOf(o.Log())
@@ -635,7 +694,7 @@ func (m *Mirrors) takeReverse(ctx context.Context, q *asked) error {
 	for _, t := range q.Topics {
 		for _, n := range t.Partitions {
 			rec, _ := image.Partition(t.ID, n)
-			if rec == nil || rec.Fence == nil || rec.Fence.ClusterID != q.ClusterID || rec.Fence.StartID != q.StartID {
+			if !q.holdsFence(rec) {
 				return wire.Errorf(wire.ErrPolicyViolation, "%s-%d is not closed for start %s of cluster %s", t.Name, n, q.StartID, q.ClusterID)
 			}
 		}

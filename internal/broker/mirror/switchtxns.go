@@ -81,7 +81,7 @@ func (s *sides) endTransactions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	q := &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start}
+	q := &asked{ClusterID: s.m.o.Node.ClusterID(), StartID: s.start, Attempt: s.attempt}
 	for _, p := range s.list {
 		q.add(p)
 	}
@@ -148,7 +148,7 @@ func (m *Mirrors) settleSource(ctx context.Context, q *asked) ([]byte, error) {
 		topic, ok := image.Topic(t.ID)
 		for _, n := range t.Partitions {
 			rec, _ := image.Partition(t.ID, n)
-			if !ok || rec == nil || rec.Fence == nil || rec.Fence.ClusterID != q.ClusterID || rec.Fence.StartID != q.StartID {
+			if !ok || !q.holdsFence(rec) {
 				return nil, wire.Errorf(wire.ErrPolicyViolation, "%s-%d is not closed for start %s of cluster %s", t.Name, n, q.StartID, q.ClusterID)
 			}
 			tps = append(tps, types.TopicPartition{Topic: topic.Record.Name, Partition: n})

@@ -1,0 +1,139 @@
+package mirror
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
+	"tidemark/internal/source"
+	"tidemark/internal/telemetry"
+	"tidemark/internal/wire"
+)
+
+// newAttempt is a switchover of a running mirror, in a cluster of the given level, that has begun.
+func newAttempt(t *testing.T, level int16) (*scriptedSource, *paperNode, *sides) {
+	t.Helper()
+	n := newPaperNode(t, 1)
+	keys := meta.KeysOf(paperCluster)
+	n.put(t, keys.Name("t"), meta.NameRecord{ID: paperTopic}.Encode())
+	n.put(t, keys.Mirror("m"), meta.MirrorRecord{Name: "m", Want: meta.WantRunning, StartID: "s", Bootstrap: []string{"h:1"}}.Encode())
+	n.put(t, keys.Features(), meta.FeaturesRecord{Levels: map[string]int16{meta.FeatureMetadata: level}}.Encode())
+	src := &scriptedSource{answers: map[string][]any{}}
+	src.topic = source.Topic{Name: "t", ID: paperTopic, Partitions: []source.Partition{{Leader: 7, LeaderEpoch: 3}}}
+	m := &Mirrors{o: Options{Node: timedScript{scriptedNode{n}}}, log: slog.New(slog.DiscardHandler), ctx: t.Context(), events: newJournal(1, nil, nil, (*telemetry.Events)(nil))}
+	r := &run{m: m, name: "m", ctx: t.Context(), client: src}
+	e, _ := n.Image().Mirror("m")
+	r.record.Store(e.Record)
+	s := &sides{m: m, r: r, name: "m", start: "s", timeout: 10 * time.Millisecond, tidemark: true}
+	if err := s.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.list = []switched{{id: meta.PartitionID{Topic: paperTopic}, tp: types.TopicPartition{Topic: "t"}, leader: 7}}
+	return src, n, s
+}
+
+// timedScript is a scripted node with a clock that stands.
+type timedScript struct{ scriptedNode }
+
+func (timedScript) Now() types.Millis { return 1 }
+
+func (s *sides) state(t *testing.T) string {
+	t.Helper()
+	e, ok := s.m.o.Node.Image().Mirror("m")
+	if !ok || e.Record.Switch == nil {
+		return ""
+	}
+	return e.Record.Switch.State
+}
+
+// TestAnOrderWhoseAnswerIsLost: the order was committed, and its node doesn't know: it asks
+// its source for nothing.
+func TestAnOrderWhoseAnswerIsLost(t *testing.T) {
+	src, n, s := newAttempt(t, meta.LevelAttempts)
+	n.after = func(meta.Plan) error { n.after = nil; return errors.New("the answer is lost") }
+	if err := s.order(t.Context()); err == nil {
+		t.Fatal("the answer came")
+	}
+	if words := s.reopen(); !strings.Contains(words, "not taken back") || !strings.Contains(words, "failed over") {
+		t.Errorf("it says %q", words)
+	}
+	if s.state(t) != meta.SwitchOrdered || len(src.asked) > 0 || s.m.isReturnDue(s.r.presentRecord()) {
+		t.Errorf("the switchover is %q, and the source was asked to %v", s.state(t), src.asked)
+	}
+	s.end()
+	if s.m.isReturnDue(s.r.presentRecord()) {
+		t.Error("what was ordered is to be taken back")
+	}
+}
+
+func (r *run) presentRecord() *meta.MirrorRecord {
+	e, _ := r.m.o.Node.Image().Mirror(r.name)
+	return e.Record
+}
+
+// TestASwitchoverThatWasGivenUpOrdersNothing: another node was quicker; and what this one
+// gives up by itself it takes back, with the attempt's number.
+func TestASwitchoverThatWasGivenUpOrdersNothing(t *testing.T) {
+	src, _, s := newAttempt(t, meta.LevelAttempts)
+	src.answers[askReopen] = []any{[]fenced{{TopicPartition: s.list[0].tp, Opened: true}}}
+	if words := s.reopen(); words != "the source is written as before, and the mirror runs on" {
+		t.Errorf("it says %q", words)
+	}
+	if s.state(t) != meta.SwitchOver || !slices.Equal(src.asked, []string{askReopen}) {
+		t.Errorf("the switchover is %q, and the source was asked to %v", s.state(t), src.asked)
+	}
+	if err := s.order(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "given this switchover up") {
+		t.Errorf("an order of what was given up: %v", err)
+	}
+	second := &sides{m: s.m, r: s.r, name: "m", start: "s", timeout: s.timeout, tidemark: true}
+	if err := second.begin(t.Context()); err != nil || second.attempt.Number != 2 {
+		t.Fatalf("attempt %+v, %v", second.attempt, err)
+	}
+	if words := s.reopen(); !strings.Contains(words, "another switchover of the mirror has begun") || s.state(t) != meta.SwitchWorking {
+		t.Errorf("the first one says %q, and the second is %q", words, s.state(t))
+	}
+}
+
+// TestASourceThatKnowsNoAttempts stays closed until its operator opens it, and that is told.
+func TestASourceThatKnowsNoAttempts(t *testing.T) {
+	for name, answer := range map[string]any{
+		"an older program": &source.Error{Kind: source.ErrAnswer, Code: source.Code(wire.ErrClusterAuthorizationFailed)},
+		"an older level":   []fenced{{TopicPartition: types.TopicPartition{Topic: "t"}, Fault: "FENCE_UNNAMED: it names no attempt"}},
+	} {
+		src, _, s := newAttempt(t, meta.LevelAttempts)
+		src.answers[askTakeBack] = []any{answer}
+		s.end() // nobody works at it any more
+		s.r.finishReturn(t.Context())
+		if s.state(t) != meta.SwitchOver || !slices.Equal(src.asked, []string{askTakeBack}) {
+			t.Errorf("%s: the switchover is %q, and the source was asked to %v", name, s.state(t), src.asked)
+		}
+		list := s.m.events.list()
+		if len(list) != 1 || list[0].Kind != SourceLeftClosed || !strings.Contains(list[0].Message, "tidemark mirror reopen") {
+			t.Errorf("%s: it tells %+v", name, list)
+		}
+	}
+}
+
+// TestBelowTheLevel: a switchover goes as it did, and no record says what older programs can't read.
+func TestBelowTheLevel(t *testing.T) {
+	_, n, s := newAttempt(t, meta.LevelDrills)
+	if !s.attempt.IsZero() || s.state(t) != "" {
+		t.Fatalf("attempt %+v", s.attempt)
+	}
+	s.began.Epoch--
+	if err := s.order(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "registration") {
+		t.Errorf("an order in another registration: %v", err)
+	}
+	s.began.Epoch++
+	if err := s.order(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if e, _ := n.Image().Mirror("m"); e.Record.Want != meta.WantStopped || e.Record.Switch != nil {
+		t.Errorf("the mirror is %+v", e.Record)
+	}
+}
