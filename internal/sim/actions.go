@@ -229,19 +229,7 @@ func (w *world) sourceContradicts(d dice) string {
 
 func (w *world) cutLink(d dice) string {
 	far := pick(d, "source", "source", "store")
-	there, back := d.chance(0.8), d.chance(0.8)
-	span := d.between(100*time.Millisecond, 15*time.Second)
-	cut := func(by int) {
-		if there {
-			w.net.cut[direction{"standby", far}] += by
-		}
-		if back {
-			w.net.cut[direction{far, "standby"}] += by
-		}
-	}
-	cut(1)
-	w.k.after(span, "link back", func() { cut(-1) })
-	return fmt.Sprintf("standby and %s (to it %v, from it %v) for %v", far, there, back, span.Round(time.Millisecond))
+	return fmt.Sprintf("standby and %s %s", far, w.net.sever(d, 15*time.Second, []string{"standby"}, []string{far}))
 }
 
 func (w *world) crashNow(dice) string {

@@ -121,18 +121,11 @@ func SwarmCluster(seed uint64, profile string) (ClusterOptions, error) {
 		return ClusterOptions{}, fmt.Errorf("no profile %q", profile)
 	}
 	d := dice{rand.New(rand.NewPCG(seed, 0x636c_7573_7465_72))}
-	some := func(p, most float64) float64 { // 0, or up to most
-		on, x := d.chance(p), d.Float64()
-		if !on {
-			return 0
-		}
-		return x * most
-	}
 	o := ClusterOptions{
 		Brokers: pick(d, 3, 3, 3, 4, 5), Partitions: 1 + d.IntN(2), Replicas: 3, MinISR: pick(d, 1, 2, 2, 2), Producers: 1 + d.IntN(3), Consumers: 1,
 		Length: d.between(30*time.Second, 2*time.Minute), Calm: 10 * time.Minute,
-		Messages:  Messages{SlowMessage: some(0.6, 0.1), DropMessage: some(0.4, 0.05), DuplicateMessage: some(0.2, 0.05)},
-		SlowWatch: some(0.5, 0.4), TxnFault: some(0.5, 0.3), Drift: 0.005, Lease: pick(d, 3*time.Second, 6*time.Second), LagMax: pick(d, 2*time.Second, 5*time.Second, 10*time.Second),
+		Messages:  Messages{SlowMessage: d.some(0.6, 0.1), DropMessage: d.some(0.4, 0.05), DuplicateMessage: d.some(0.2, 0.05)},
+		SlowWatch: d.some(0.5, 0.4), TxnFault: d.some(0.5, 0.3), Drift: 0.005, Lease: pick(d, 3*time.Second, 6*time.Second), LagMax: pick(d, 2*time.Second, 5*time.Second, 10*time.Second),
 		RestartMost: pick(d, 500*time.Millisecond, 4*time.Second, 15*time.Second),
 		FlushAcks:   d.chance(0.2), FlushEvery: pick(d, 100*time.Millisecond, 2*time.Second, time.Hour), Unclean: d.chance(0.15), Compacted: d.chance(0.15), Rebalance: d.chance(0.3),
 		SegmentBytes: pick(d, int32(900), 4000, 100_000), FetchBytes: pick(d, 1, 600, 100_000),
@@ -167,13 +160,8 @@ func (o *ClusterOptions) String() string {
 	if o.Txns > 0 {
 		fmt.Fprintf(&b, "transactional ids %d, transactions of up to %v, with offsets %v\n", o.Txns, o.TxnTimeout, o.TxnOffsets)
 	}
-	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
-	for _, a := range clusterActions {
-		if r := o.Rates[a.name]; r > 0 {
-			fmt.Fprintf(&b, " %s %.1f", a.name, r)
-		}
-	}
-	return b.String()
+	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
+	return b.String() + clusterActions.describe(o.Rates)
 }
 
 // cluster makes a world of brokers.
@@ -188,10 +176,6 @@ func (r *Result) cluster(m *Mutation) (*cluster, error) {
 	if m.Cluster != nil && m.Cluster.adjust != nil {
 		m.Cluster.adjust(&o)
 	}
-	kinds := make([]string, len(clusterActions))
-	for i, a := range clusterActions {
-		kinds[i] = a.name
-	}
-	r.Options, r.plan = &o, makePlan(r.Run.Seed, kinds, o.Rates, o.Length)
+	r.Options, r.plan = &o, clusterActions.plan(r.Run.Seed, o.Rates, o.Length)
 	return newCluster(r.Run.Seed, &o, m, r.story), nil
 }

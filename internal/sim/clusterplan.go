@@ -11,18 +11,11 @@ import (
 	"tidemark/internal/metastore"
 )
 
-// clusterAction is a kind of action with its usual rate per virtual minute.
-type clusterAction struct {
-	name string
-	rate float64
-	do   func(c *cluster, d dice) string // says what it did, "" if there was nothing to do
-}
-
-// clusterActions in the order in which options and plans are drawn: new kinds go to the end.
-var clusterActions []*clusterAction
+// clusterActions are those of the system of brokers.
+var clusterActions actionKinds[*cluster]
 
 func init() {
-	clusterActions = []*clusterAction{
+	clusterActions = actionKinds[*cluster]{
 		{"write", 120, (*cluster).write},
 		{"read", 60, (*cluster).read},
 		{"crash", 2, (*cluster).crashOne},
@@ -59,14 +52,7 @@ func init() {
 	}
 }
 
-func (c *cluster) act(kind string, d dice) string {
-	for _, a := range clusterActions {
-		if a.name == kind {
-			return a.do(c, d)
-		}
-	}
-	return ""
-}
+func (c *cluster) act(kind string, d dice) string { return clusterActions.act(c, kind, d) }
 
 func (c *cluster) write(d dice) string {
 	l := c.lanes[d.IntN(len(c.lanes))]
@@ -85,9 +71,11 @@ func (c *cluster) read(d dice) string {
 	return ""
 }
 
-func (c *cluster) crashOne(d dice) string {
-	m := c.anyMachine(d)
-	if !m.up() {
+func (c *cluster) crashOne(d dice) string { return c.anyMachine(d).crashed() }
+
+// crashed crashes a machine and says which, "" if there is none or nothing runs there.
+func (m *machine) crashed() string {
+	if m == nil || !m.up() {
 		return ""
 	}
 	m.crash()
@@ -112,14 +100,7 @@ func (c *cluster) leading(d dice) *machine {
 	return nil
 }
 
-func (c *cluster) crashLeader(d dice) string {
-	m := c.leading(d)
-	if m == nil || !m.up() {
-		return ""
-	}
-	m.crash()
-	return m.name
-}
+func (c *cluster) crashLeader(d dice) string { return c.leading(d).crashed() }
 
 // crashPair stops a leader and another broker at the same moment.
 func (c *cluster) crashPair(d dice) string {
@@ -159,23 +140,7 @@ func (c *cluster) cutLink(d dice) string {
 func (c *cluster) cutStore(d dice) string { return c.cut(d, c.anyMachine(d).name, c.storeName()) }
 
 func (c *cluster) cut(d dice, a, b string) string {
-	there, back := d.chance(0.8), d.chance(0.8)
-	span := d.between(100*time.Millisecond, 12*time.Second)
-	cut := func(by int) {
-		if there {
-			c.net.cut[direction{a, b}] += by
-		}
-		if back {
-			c.net.cut[direction{b, a}] += by
-		}
-	}
-	cut(1)
-	c.k.after(span, "link back", func() {
-		if !c.healed {
-			cut(-1)
-		}
-	})
-	return fmt.Sprintf("%s and %s (to it %v, from it %v) for %v", a, b, there, back, span.Round(time.Millisecond))
+	return fmt.Sprintf("%s and %s %s", a, b, c.net.sever(d, 12*time.Second, []string{a}, []string{b}))
 }
 
 func (c *cluster) storeDown(d dice) string {
@@ -281,8 +246,16 @@ func (c *cluster) electUnclean(d dice) string { return c.elect(d, true) }
 
 func (c *cluster) elect(d dice, unclean bool) string {
 	id, ok := c.anyPartition(d)
+	if !ok {
+		return ""
+	}
+	return c.electFor(d, id, unclean)
+}
+
+// electFor is the operator who asks for an election.
+func (c *cluster) electFor(d dice, id meta.PartitionID, unclean bool) string {
 	what := fmt.Sprintf("elect (unclean %v) for partition %d", unclean, id.Number)
-	if !ok || !c.operate(d, what, func(m *machine) error {
+	if !c.operate(d, what, func(m *machine) error {
 		ctx, cancel := m.p.WithTimeout(m.node.Context(), 5*time.Second)
 		defer cancel()
 		return m.node.Cluster().ElectLeaders(ctx, []meta.PartitionID{id}, unclean)[0]

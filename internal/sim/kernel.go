@@ -156,6 +156,15 @@ func (k *kernel) dice(name string) dice {
 // chance is true with probability p.
 func (d dice) chance(p float64) bool { return p > 0 && d.Float64() < p }
 
+// some is 0, or with probability p something up to most.
+func (d dice) some(p, most float64) float64 {
+	on, x := d.chance(p), d.Float64()
+	if !on {
+		return 0
+	}
+	return x * most
+}
+
 // between draws a time in [lo, hi).
 func (d dice) between(lo, hi time.Duration) time.Duration {
 	if hi <= lo {

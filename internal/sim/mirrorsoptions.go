@@ -37,6 +37,8 @@ type MirrorsOptions struct {
 
 	// Authors write transactions; only profiles that name them have any.
 	Authors int
+	// GroupSync is mirror.group.sync.ms; 0: a second.
+	GroupSync time.Duration
 	// PlainFailovers makes a failover at a consistent cut one at the log ends: a mutation.
 	PlainFailovers bool
 
@@ -94,24 +96,17 @@ func SwarmMirrors(seed uint64, profile string) (MirrorsOptions, error) {
 		return MirrorsOptions{}, fmt.Errorf("no profile %q", profile)
 	}
 	d := dice{rand.New(rand.NewPCG(seed, 0x6d_6972_726f_7273))}
-	some := func(p, most float64) float64 {
-		on, x := d.chance(p), d.Float64()
-		if !on {
-			return 0
-		}
-		return x * most
-	}
 	brokers := pick(d, 1, 1, 2, 3)
 	replicas := min(1+d.IntN(brokers), 2)
 	o := MirrorsOptions{
 		Sites: pick(d, 2, 2, 3), Brokers: brokers, Replicas: replicas, MinISR: 1 + d.IntN(replicas), Partitions: pick(d, 1, 1, 2), Kafka: d.chance(0.25), Producers: 1 + d.IntN(2),
 		Length: d.between(40*time.Second, 2*time.Minute), Calm: 10 * time.Minute,
-		Messages:  Messages{SlowMessage: some(0.5, 0.1), DropMessage: some(0.4, 0.03), DuplicateMessage: some(0.3, 0.05)},
-		SlowWatch: some(0.4, 0.3), TxnFault: some(0.4, 0.2), Lease: pick(d, 3*time.Second, 6*time.Second), LagMax: pick(d, 2*time.Second, 5*time.Second),
-		RestartMost: pick(d, 500*time.Millisecond, 4*time.Second, 12*time.Second), SlowReplica: some(0.6, 0.5), Zombie: some(0.5, 1),
+		Messages:  Messages{SlowMessage: d.some(0.5, 0.1), DropMessage: d.some(0.4, 0.03), DuplicateMessage: d.some(0.3, 0.05)},
+		SlowWatch: d.some(0.4, 0.3), TxnFault: d.some(0.4, 0.2), Lease: pick(d, 3*time.Second, 6*time.Second), LagMax: pick(d, 2*time.Second, 5*time.Second),
+		RestartMost: pick(d, 500*time.Millisecond, 4*time.Second, 12*time.Second), SlowReplica: d.some(0.6, 0.5), Zombie: d.some(0.5, 1),
 		FlushEvery: pick(d, 100*time.Millisecond, 2*time.Second, time.Hour), Unclean: d.chance(0.3), Compacted: d.chance(0.15),
 		SegmentBytes: pick(d, 900, 4000, 100_000), FetchBytes: pick(d, 1, 600, 100_000), Headroom: pick(d, int32(0), 1, 8),
-		ContinueOverGap: d.chance(0.4), PromotionStep: pick(d, int32(65_536), 1, 2, 20), VaultBytes: pick(d, int64(-1), -1, -1, -1, 8000), Loyal: d.Float64(), LateVerbs: some(0.5, 0.4),
+		ContinueOverGap: d.chance(0.4), PromotionStep: pick(d, int32(65_536), 1, 2, 20), VaultBytes: pick(d, int64(-1), -1, -1, -1, 8000), Loyal: d.Float64(), LateVerbs: d.some(0.5, 0.4),
 		PowerLoss: d.Float64(), KeepBlock: pick(d, 0, 0.5, 1), KeepEntry: pick(d, 0, 0.5, 1), Buggify: d.chance(0.6),
 		Rates: map[string]float64{"write": pick(d, 20.0, 60, 150), "commit": 10, "mirror": 4},
 	}
@@ -145,13 +140,8 @@ func (o *MirrorsOptions) String() string {
 		o.Sites, o.Brokers, o.Kafka, o.KIP1279, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.SegmentBytes, o.FlushEvery, o.Unclean, o.Compacted, o.Headroom, o.PromotionStep, o.ContinueOverGap, o.VaultBytes)
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; verbs again %.2f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, loyal %.2f\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.LateVerbs, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Loyal)
-	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
-	for _, a := range mirrorsActions {
-		if r := o.Rates[a.name]; r > 0 {
-			fmt.Fprintf(&b, " %s %.1f", a.name, r)
-		}
-	}
-	return b.String()
+	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
+	return b.String() + mirrorsActions.describe(o.Rates)
 }
 
 // mirrors makes a world of several clusters.
@@ -166,10 +156,6 @@ func (r *Result) mirrors(m *Mutation) (*mirrors, error) {
 	if m.Mirrors != nil && m.Mirrors.adjust != nil {
 		m.Mirrors.adjust(&o)
 	}
-	kinds := make([]string, len(mirrorsActions))
-	for i, a := range mirrorsActions {
-		kinds[i] = a.name
-	}
-	r.Options, r.plan = &o, makePlan(r.Run.Seed, kinds, o.Rates, o.Length)
+	r.Options, r.plan = &o, mirrorsActions.plan(r.Run.Seed, o.Rates, o.Length)
 	return newMirrors(r.Run.Seed, &o, m, r.story), nil
 }

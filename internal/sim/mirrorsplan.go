@@ -8,15 +8,8 @@ import (
 	"tidemark/internal/core/types"
 )
 
-// mirrorsAction is a kind of action with its usual rate per virtual minute.
-type mirrorsAction struct {
-	name string
-	rate float64
-	do   func(w *mirrors, d dice) string
-}
-
-// mirrorsActions in the order in which options and plans are drawn: new kinds go to the end.
-var mirrorsActions []*mirrorsAction
+// mirrorsActions are those of the system of several clusters.
+var mirrorsActions actionKinds[*mirrors]
 
 func init() {
 	of := func(f func(*cluster, dice) string) func(*mirrors, dice) string {
@@ -37,7 +30,7 @@ func init() {
 			return f(w.kafka, d)
 		}
 	}
-	mirrorsActions = []*mirrorsAction{
+	mirrorsActions = actionKinds[*mirrors]{
 		{"write", 60, (*mirrors).write},
 		{"commit", 10, (*mirrors).commit},
 		{"mirror", 3, (*mirrors).startMirror},
@@ -86,16 +79,11 @@ func init() {
 }
 
 func (w *mirrors) act(kind string, d dice) string {
-	for _, a := range mirrorsActions {
-		if a.name == kind {
-			what := a.do(w, d)
-			if what != "" {
-				w.k.probe("action: " + kind)
-			}
-			return what
-		}
+	what := mirrorsActions.act(w, kind, d)
+	if what != "" {
+		w.k.probe("action: " + kind)
 	}
-	return ""
+	return what
 }
 
 func (w *mirrors) write(d dice) string {
@@ -111,27 +99,14 @@ func (w *mirrors) write(d dice) string {
 // cutWAN cuts two clusters off each other, in one direction or both.
 func (w *mirrors) cutWAN(d dice) string {
 	c, far := w.pair(d)
-	there, back := d.chance(0.8), d.chance(0.8)
-	span := d.between(100*time.Millisecond, 15*time.Second)
-	cut := func(by int) {
-		for _, m := range c.machines {
-			for _, id := range far.brokers() {
-				if there {
-					w.net.cut[direction{m.name, far.nameOf(id)}] += by
-				}
-				if back {
-					w.net.cut[direction{far.nameOf(id), m.name}] += by
-				}
-			}
-		}
+	var here, there []string
+	for _, m := range c.machines {
+		here = append(here, m.name)
 	}
-	cut(1)
-	w.k.after(span, "link back", func() {
-		if !w.healed {
-			cut(-1)
-		}
-	})
-	return fmt.Sprintf("%s and %s (to it %v, from it %v) for %v", c.id, far.clusterID(), there, back, span.Round(time.Millisecond))
+	for _, id := range far.brokers() {
+		there = append(there, far.nameOf(id))
+	}
+	return fmt.Sprintf("%s and %s %s", c.id, far.clusterID(), w.net.sever(d, 15*time.Second, here, there))
 }
 
 // anyPart picks a partition of the topic at a site; false if it has none.
@@ -147,12 +122,11 @@ func (w *mirrors) electUnclean(d dice) string { return w.elect(d, true) }
 
 func (w *mirrors) elect(d dice, unclean bool) string {
 	c, id, ok := w.anyPart(d)
-	what := fmt.Sprintf("elect (unclean %v) for partition %d", unclean, id.Number)
-	if !ok || !c.operate(d, what, func(m *machine) error {
-		ctx, cancel := m.p.WithTimeout(m.node.Context(), 5*time.Second)
-		defer cancel()
-		return m.node.Cluster().ElectLeaders(ctx, []meta.PartitionID{id}, unclean)[0]
-	}) {
+	if !ok {
+		return ""
+	}
+	what := c.electFor(d, id, unclean)
+	if what == "" {
 		return ""
 	}
 	return c.prefix + what
@@ -163,12 +137,7 @@ func (w *mirrors) crashLeader(d dice) string {
 	if !ok {
 		return ""
 	}
-	m := c.machine(c.record(id).Leader)
-	if m == nil || !m.up() {
-		return ""
-	}
-	m.crash()
-	return m.name
+	return c.machine(c.record(id).Leader).crashed()
 }
 
 // trim deletes the oldest records of a partition that is written (DeleteRecords).

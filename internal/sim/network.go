@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // network carries messages between named nodes: late, out of order, twice or not at all.
 type network struct {
@@ -21,6 +24,32 @@ func newNetwork(k *kernel, o *Messages) *network {
 }
 
 func (n *network) isCut(from, to string) bool { return n.cut[direction{from, to}] > 0 }
+
+// sever cuts the links between two groups of names for a while, in one direction or both, and
+// says in which and for how long.
+func (n *network) sever(d dice, most time.Duration, from, to []string) string {
+	there, back := d.chance(0.8), d.chance(0.8)
+	span := d.between(100*time.Millisecond, most)
+	cut := func(by int) {
+		for _, a := range from {
+			for _, b := range to {
+				if there {
+					n.cut[direction{a, b}] += by
+				}
+				if back {
+					n.cut[direction{b, a}] += by
+				}
+			}
+		}
+	}
+	cut(1)
+	n.k.after(span, "link back", func() {
+		if !n.calm { // then nothing is cut any more
+			cut(-1)
+		}
+	})
+	return fmt.Sprintf("(to it %v, from it %v) for %v", there, back, span.Round(time.Millisecond))
+}
 
 // delay draws how long one message takes.
 func (n *network) delay(d dice) time.Duration {

@@ -78,25 +78,18 @@ func Swarm(seed uint64, profile string) (Options, error) {
 		return Options{}, fmt.Errorf("no profile %q", profile)
 	}
 	d := dice{rand.New(rand.NewPCG(seed, 0x7377_6172_6d))}
-	some := func(p, most float64) float64 { // 0, or up to most
-		on, x := d.chance(p), d.Float64()
-		if !on {
-			return 0
-		}
-		return x * most
-	}
 	o := Options{
 		Partitions: 1 + d.IntN(2), Length: d.between(30*time.Second, 3*time.Minute), Calm: 10 * time.Minute,
-		Messages:      Messages{SlowMessage: some(0.6, 0.1), DropMessage: some(0.4, 0.05), DuplicateMessage: some(0.5, 0.2)},
-		CorruptAnswer: some(0.2, 0.02),
-		SlowReplica:   some(0.7, 0.7), Zombie: some(0.5, 1), Compacted: d.chance(0.3), Transactions: d.chance(0.4),
-		FetchBytes: pick(d, 1, 600, 4000, 100_000), SlowWatch: some(0.4, 0.3), TxnFault: some(0.5, 0.3),
+		Messages:      Messages{SlowMessage: d.some(0.6, 0.1), DropMessage: d.some(0.4, 0.05), DuplicateMessage: d.some(0.5, 0.2)},
+		CorruptAnswer: d.some(0.2, 0.02),
+		SlowReplica:   d.some(0.7, 0.7), Zombie: d.some(0.5, 1), Compacted: d.chance(0.3), Transactions: d.chance(0.4),
+		FetchBytes: pick(d, 1, 600, 4000, 100_000), SlowWatch: d.some(0.4, 0.3), TxnFault: d.some(0.5, 0.3),
 		Headroom: pick(d, int32(0), 1, 8), ContinueOverGap: d.chance(0.5), SegmentBytes: pick(d, int32(600), 2500, 20_000),
 		RetentionBytes: pick(d, int64(-1), -1, -1, 6000), FlushEvery: pick(d, 50*time.Millisecond, 2*time.Second, time.Hour),
 		VaultBytes: pick(d, int64(-1), -1, -1, 5000), KeepBlock: pick(d, 0, 0.5, 1), KeepEntry: pick(d, 0, 0.5, 1), PowerLoss: d.Float64(), Buggify: d.chance(0.7),
 		Rates: map[string]float64{"produce": pick(d, 10.0, 60, 200)},
 	}
-	for _, a := range actionKinds {
+	for _, a := range worldActions {
 		on, x := d.chance(0.5), d.Float64()
 		if a.rate > 0 && on {
 			o.Rates[a.name] = a.rate * 2 * x
@@ -115,11 +108,6 @@ func (o *Options) String() string {
 		o.Partitions, o.Length.Round(time.Second), o.SegmentBytes, o.RetentionBytes, o.VaultBytes, o.FlushEvery, o.Headroom, o.ContinueOverGap, o.Compacted, o.Transactions)
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f corrupt %.4f; fetches up to %d bytes; source: slow replica %.2f zombie %.2f; store: slow watch %.2f txn fault %.2f\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.CorruptAnswer, o.FetchBytes, o.SlowReplica, o.Zombie, o.SlowWatch, o.TxnFault)
-	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; buggify %v\nper minute:", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.Buggify)
-	for _, a := range actionKinds {
-		if r := o.Rates[a.name]; r > 0 {
-			fmt.Fprintf(&b, " %s %.1f", a.name, r)
-		}
-	}
-	return b.String()
+	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; buggify %v", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.Buggify)
+	return b.String() + worldActions.describe(o.Rates)
 }

@@ -17,19 +17,52 @@ type action struct {
 	dice   dice // its own, so that leaving out another action changes nothing
 }
 
+// actionKinds are a system's kinds of actions, in the order in which options and plans are
+// drawn: new kinds go to the end.
+type actionKinds[W any] []actionKind[W]
+
 // actionKind is a kind of action with its usual rate per virtual minute.
-type actionKind struct {
+type actionKind[W any] struct {
 	name string
 	rate float64
-	do   func(w *world, d dice) string // says what it did
+	do   func(w W, d dice) string // says what it did, "" if there was nothing to do
 }
 
-// actionKinds in the order in which options and plans are drawn. It is filled by
-// init because the actions themselves plan nothing.
-var actionKinds []*actionKind
+// act carries out one action of the plan.
+func (kinds actionKinds[W]) act(w W, kind string, d dice) string {
+	for _, a := range kinds {
+		if a.name == kind {
+			return a.do(w, d)
+		}
+	}
+	return ""
+}
+
+// plan draws the plan of a run.
+func (kinds actionKinds[W]) plan(seed uint64, rates map[string]float64, length time.Duration) []action {
+	names := make([]string, len(kinds))
+	for i, a := range kinds {
+		names[i] = a.name
+	}
+	return makePlan(seed, names, rates, length)
+}
+
+// describe lists what happens how often, as the end of a run's options.
+func (kinds actionKinds[W]) describe(rates map[string]float64) string {
+	out := "\nper minute:"
+	for _, a := range kinds {
+		if r := rates[a.name]; r > 0 {
+			out += fmt.Sprintf(" %s %.1f", a.name, r)
+		}
+	}
+	return out
+}
+
+// worldActions are the mirror's. They are filled by init because the actions themselves plan nothing.
+var worldActions actionKinds[*world]
 
 func init() {
-	actionKinds = []*actionKind{
+	worldActions = actionKinds[*world]{
 		{"produce", 60, (*world).produce},
 		{"elect", 6, (*world).electCleanly},
 		{"elect-unclean", 5, (*world).electUncleanly},
@@ -96,15 +129,7 @@ func (k *kernel) schedule(plan []action, keep func(int) bool, do func(kind strin
 	}
 }
 
-// act carries out one action of the plan.
-func (w *world) act(kind string, d dice) string {
-	for _, a := range actionKinds {
-		if a.name == kind {
-			return a.do(w, d)
-		}
-	}
-	return ""
-}
+func (w *world) act(kind string, d dice) string { return worldActions.act(w, kind, d) }
 
 // String is the action's number, moment and kind.
 func (a action) String() string {

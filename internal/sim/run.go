@@ -94,11 +94,7 @@ func (r *Result) mirror(m *Mutation) (*world, error) {
 	if m.adjust != nil {
 		m.adjust(&o)
 	}
-	kinds := make([]string, len(actionKinds))
-	for i, a := range actionKinds {
-		kinds[i] = a.name
-	}
-	r.Options, r.plan = &o, makePlan(r.Run.Seed, kinds, o.Rates, o.Length)
+	r.Options, r.plan = &o, worldActions.plan(r.Run.Seed, o.Rates, o.Length)
 	return newWorld(r.Run.Seed, &o, m, r.story), nil
 }
 
