@@ -39,9 +39,7 @@ func (s *storeLink) call(ctx context.Context, what string, do func(*mem.Store) (
 	}
 	c := s.m.c
 	c.net.call(s.m.name, c.storeName(), what, timeout, func(reply func(func())) {
-		if c.world == nil {
-			c.storeNow()
-		}
+		c.storeNow()
 		arrived := do(c.store)
 		c.storeChanged()
 		reply(func() { once(arrived) })

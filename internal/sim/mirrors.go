@@ -113,21 +113,23 @@ func (w *mirrors) end() {
 	}
 }
 
-// advanceStores moves the stores' clocks, by which leases end.
+// advanceStores moves the stores' clocks now and then, as advanceStore does.
 func (w *mirrors) advanceStores() {
 	for _, c := range w.sites {
-		c.store.Advance(w.k.now - c.lastAdvance)
-		c.lastAdvance = w.k.now
+		c.storeNow()
 		c.storeChanged()
 	}
 	w.k.after(250*time.Millisecond, "store clock", w.advanceStores)
 }
 
 // topicID is the topic's at a site; zero if it has none.
-func (c *cluster) topicID() types.TopicID {
+func (c *cluster) topicID() types.TopicID { return c.topicNamed(clusterTopic) }
+
+// topicNamed is a topic's id at a site; zero if there is none of the name.
+func (c *cluster) topicNamed(name string) types.TopicID {
 	for _, m := range c.machines {
 		if m.serves() {
-			if t, ok := m.node.Image().TopicByName(clusterTopic); ok {
+			if t, ok := m.node.Image().TopicByName(name); ok {
 				return t.ID
 			}
 		}
