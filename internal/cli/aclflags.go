@@ -183,13 +183,17 @@ func (c *aclEntries) whoms() ([]whom, error) {
 	return out, nil
 }
 
+// asked is what the flags are about, and whom.
+func (c *aclEntries) asked(r *aclResources) (grants []acl.Grant, who []whom, err error) {
+	if grants, err = c.grants(r); err == nil {
+		who, err = c.whoms()
+	}
+	return grants, who, err
+}
+
 // bindings are the entries to add.
 func (c *aclEntries) bindings(r *aclResources) ([]acl.Binding, error) {
-	grants, err := c.grants(r)
-	if err != nil {
-		return nil, err
-	}
-	who, err := c.whoms()
+	grants, who, err := c.asked(r)
 	if err != nil {
 		return nil, err
 	}
@@ -234,11 +238,7 @@ func spread(g acl.Grant, who []whom, pattern acl.PatternType) []acl.Binding {
 // removal finds the entries to remove: those that add would make, under any pattern that was
 // asked for, or without principals and operations all of the resources.
 func (c *aclEntries) removal(r *aclResources) ([]acl.Filter, error) {
-	grants, err := c.grants(r)
-	if err != nil {
-		return nil, err
-	}
-	who, err := c.whoms()
+	grants, who, err := c.asked(r)
 	if err != nil {
 		return nil, err
 	}
