@@ -18,8 +18,8 @@ import (
 //     is refused like a member's OffsetCommit.
 //   - From v5 on the group's partition becomes part of the transaction here (KIP-890);
 //     before, it must be already, which is asked.
-//   - Offsets that come when their transaction has ended are refused (INVALID_TXN_STATE):
-//     they would open one that nobody ends.
+//   - Offsets that come when their transaction may have ended are refused: they would open
+//     one that nobody ends. The code is one that has the sender ask again, and hear why.
 //   - A producer that was fenced is told INVALID_PRODUCER_EPOCH.
 //
 // Versions 0 to 6. 2: leader epochs. 3: flexible, members. 4: TRANSACTION_ABORTABLE. 5:

@@ -41,8 +41,8 @@ type Groups interface {
 	// coordinator is asked: CommitTxn takes the first of them with the guard (KIP-890). None
 	// where the transaction has some already.
 	GuardTxn(ctx context.Context, groupID string, id types.ProducerID, epoch int16) (TxnGuard, errcode.Code)
-	// CommitTxn writes offsets that wait for a transaction's marker. INVALID_TXN_STATE if the
-	// transaction has ended since it was looked into.
+	// CommitTxn writes offsets that wait for a transaction's marker. COORDINATOR_LOAD_IN_PROGRESS
+	// if the transaction may have ended since it was looked into: it must be looked into again.
 	CommitTxn(ctx context.Context, ev group.TxnCommit) group.CommitResponse
 	// EndTxn writes a transaction's marker into a partition of __consumer_offsets, and
 	// with it decides what the transaction has committed.

@@ -98,8 +98,12 @@ func codeOfAppend(err error) errcode.Code {
 		return errcode.None
 	case wire.ErrNotLeaderOrFollower, wire.ErrKafkaStorageError, wire.ErrFencedLeaderEpoch, wire.ErrUnknownLeaderEpoch:
 		return errcode.NotCoordinator
-	case wire.ErrInvalidProducerEpoch, wire.ErrTransactionCoordinatorFenced, wire.ErrInvalidTxnState:
-		return api.CodeOf(err) // a later transaction's, or a later coordinator's, is there already; or its own has ended
+	case wire.ErrInvalidProducerEpoch, wire.ErrTransactionCoordinatorFenced:
+		return api.CodeOf(err) // a later transaction's, or a later coordinator's, is there already
+	case wire.ErrInvalidTxnState:
+		// Its guard is over: the transaction has ended, or only the leadership in which it was
+		// looked into. Who asks again is told which; INVALID_TXN_STATE would end a producer.
+		return errcode.CoordinatorLoadInProgress
 	case wire.ErrMessageTooLarge, wire.ErrRecordListTooLarge, wire.ErrInvalidFetchSize:
 		return errcode.InvalidCommitOffsetSize
 	}
