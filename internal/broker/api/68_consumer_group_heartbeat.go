@@ -22,6 +22,7 @@ import (
 //   - A member of a group that isn't here is told UNKNOWN_MEMBER_ID and joins anew, where
 //     Kafka says GROUP_ID_NOT_FOUND, of which Java's consumer dies: after a failover the
 //     group's offsets are here and its members aren't. Kafka's answer is kept for those who leave.
+//   - An expression stands for the topics that the member may describe.
 //   - A classic group with members takes nobody in: GROUP_ID_NOT_FOUND.
 //
 // Versions
@@ -55,7 +56,7 @@ func heartbeatOf(c *Call, req *kmsg.ConsumerGroupHeartbeatRequest) consumer.Hear
 		HasOwned: req.Topics != nil, OwnMemberID: req.Version >= 1,
 	}
 	if req.Version >= 1 {
-		h.Regex = req.SubscribedTopicRegex
+		h.Regex, h.Sees = req.SubscribedTopicRegex, c.describes()
 	}
 	for _, t := range req.Topics {
 		for _, n := range t.Partitions {

@@ -154,6 +154,21 @@ func (c *Call) quietly() *Call {
 	return &q
 }
 
+// describes gives the question whether the client may know of a topic, for whoever asks
+// it behind the handler; nil: of all. Its no is no denial.
+func (c *Call) describes() func(topic string) bool {
+	if c.Access == nil {
+		return nil
+	}
+	access, image := c.Access, c.Image
+	q := question{principal: c.Req.Principal, host: c.host(), op: acl.Describe, resource: acl.Topic}
+	return func(topic string) bool {
+		q := q
+		q.name = topic
+		return access.allows(image, q)
+	}
+}
+
 // mayCluster is may on the cluster.
 func (c *Call) mayCluster(op acl.Operation) bool { return c.may(op, acl.Cluster, acl.ClusterName) }
 

@@ -47,6 +47,8 @@ type Group struct {
 	wake     types.Millis // at or before the first of these; 0: there are none
 	seen     int64        // version of the topics that hash and expressions were last compared with
 	patterns patterns
+	// resolvedAt is when the expressions were last matched with topics.
+	resolvedAt types.Millis
 }
 
 // revoke is the time that a member has to let go of partitions, in the epoch that it is in.

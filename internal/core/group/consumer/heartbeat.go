@@ -33,6 +33,9 @@ type Heartbeat struct {
 	HasOwned bool
 	// OwnMemberID: the member must bring its own id (v1+).
 	OwnMemberID bool
+	// Sees says which topics the sender may know of (DESCRIBE): its expressions stand for
+	// those alone; nil: for all.
+	Sees func(topic string) bool
 }
 
 // Answer tells a member its epoch and, when that is news, what it may read.
@@ -104,7 +107,7 @@ func (g *Group) File(env Env, h Heartbeat) (Filed, *Refusal) {
 	if before != nil {
 		f.was = before.Position
 	}
-	g.subscribe(env, h.MemberID, before, h.profile(before))
+	g.subscribe(env, h, before)
 	g.keepAlive(h.MemberID, env.Now)
 	return f, nil
 }
@@ -269,19 +272,21 @@ func (h *Heartbeat) profile(before *Member) Profile {
 
 // subscribe files the member with its profile and raises the group's epoch if anybody
 // may have to be given other partitions.
-func (g *Group) subscribe(env Env, id string, before *Member, profile Profile) {
+func (g *Group) subscribe(env Env, h Heartbeat, before *Member) {
+	profile := h.profile(before)
 	isNew := before == nil
 	isSame := !isNew && before.Profile.equal(&profile)
-	if isSame && g.seen == env.Topics.Version() {
+	isFresh := g.seen == env.Topics.Version() && !g.resolvesAgain(env, profile.Regex)
+	if isSame && isFresh {
 		return // as nearly all heartbeats are
 	}
 	preferred := g.assignor()
 	moved := isNew || !slices.Equal(before.Topics, profile.Topics) || before.Regex != profile.Regex
 	if !isSame {
-		g.write(ProfileRecord{Member: id, Value: &profile})
+		g.write(ProfileRecord{Member: h.MemberID, Value: &profile})
 	}
-	if moved || g.seen != env.Topics.Version() {
-		g.resolve(env)
+	if moved || !isFresh {
+		g.resolve(env, h.Sees)
 		g.dropRegexes()
 		moved = moved || hashOf(g.subscribed(env.Topics)) != g.hash
 		g.seen = env.Topics.Version()

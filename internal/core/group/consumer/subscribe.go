@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"tidemark/internal/core/errcode"
+	"tidemark/internal/core/types"
 )
 
 // patterns are compiled expressions. RE2's syntax is that of KIP-848; a match is one of the whole name.
@@ -83,8 +84,20 @@ func (g *Group) dropRegexes() {
 	}
 }
 
-// resolve matches the members' expressions with the topics there are.
-func (g *Group) resolve(env Env) {
+// regexRefresh is how long an expression stands for what it stood for, in milliseconds,
+// if no topic comes or goes: permissions may have changed. As Kafka's.
+const regexRefresh types.Millis = 600_000
+
+// resolvesAgain reports whether a member with an expression finds the group's looked at too long ago.
+func (g *Group) resolvesAgain(env Env, regex string) bool {
+	return regex != "" && env.Now-g.resolvedAt >= regexRefresh
+}
+
+// resolve matches the members' expressions with the topics that there are and that the
+// sender of the heartbeat may know of, as Kafka does: the permissions of whoever asks
+// first when there is something new count for all of the group.
+func (g *Group) resolve(env Env, sees func(topic string) bool) {
+	g.resolvedAt = env.Now
 	used := map[string]bool{}
 	for _, m := range g.members {
 		if m.Regex != "" {
@@ -105,7 +118,7 @@ func (g *Group) resolve(env Env) {
 		}
 		names := []string{}
 		for t := range env.Topics.All() {
-			if re.MatchString(t.Name) {
+			if re.MatchString(t.Name) && (sees == nil || sees(t.Name)) {
 				names = append(names, t.Name)
 			}
 		}
