@@ -362,8 +362,11 @@ func (h *storyHandler) Enabled(_ context.Context, l slog.Level) bool {
 // Handle implements slog.Handler.
 func (h *storyHandler) Handle(_ context.Context, r slog.Record) error {
 	what := r.Message
-	if strings.HasPrefix(what, "drill ") {
-		what = "drill made" // with names and figures
+	switch { // some come with names and figures
+	case strings.HasPrefix(what, "drill "):
+		what = "drill made"
+	case strings.HasPrefix(what, "group ") && strings.Contains(what, "its committed offset is"):
+		what = "a group's committed offset follows a log"
 	}
 	h.m.k.probe("broker says: " + what)
 	if h.m.k.story == nil {

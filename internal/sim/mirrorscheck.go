@@ -25,8 +25,12 @@ type arbiter struct {
 	orchard  *orchard
 	writers  map[writerKey]siteServer
 	attempts map[uint32][]attempt // by what a producer sent
-	// issued is when a failover of a mirror was last asked for, the first time of it.
+	// issued is when a failover of a mirror was last asked for, the first time of it, or
+	// when one that was under way was last written: it is about the start that it finds then
+	// (docs/adr/0017), which may have begun since it was asked for.
 	issued map[string]time.Duration
+	// asking counts the failovers of a mirror that are under way.
+	asking map[string]int
 	// accepted is when an operator last accepted a gap of a mirror.
 	accepted map[string]time.Duration
 	// derived are the lists that entries with derived ids stand for (mirrorskip1279.go).
@@ -64,7 +68,7 @@ type attempt struct {
 
 func newArbiter(w *mirrors) *arbiter {
 	return &arbiter{
-		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{}, accepted: map[string]time.Duration{}, derived: map[derivedEntry]timeline.List{},
+		w: w, orchard: newOrchard(w), writers: map[writerKey]siteServer{}, attempts: map[uint32][]attempt{}, issued: map[string]time.Duration{}, asking: map[string]int{}, accepted: map[string]time.Duration{}, derived: map[derivedEntry]timeline.List{},
 		begun: map[string]time.Duration{}, plans: map[string]mirror.PartitionPlan{}, committed: map[string]time.Duration{},
 	}
 }

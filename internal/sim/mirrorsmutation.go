@@ -156,11 +156,13 @@ func mirrorsMutations() []*Mutation {
 			}}),
 		startingAt(1796036867546223745, of("cuts-unawaited", "DESIGN §6.3: clients are answered before committed offsets have followed a cut", []string{"GroupNotAhead"},
 			&mirrorsMutation{rules: broker.MirrorRules{CutsUnawaited: true}})),
-		of("groups-stay", "DESIGN §6.3: a cut lowers no group's offset", []string{"GroupNotAhead"},
+		of("cuts-anywhere", "I-250: a cut counts as followed though a coordinator has not loaded its groups", []string{"GroupNotAhead"},
+			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{CutsAnywhere: true}}, adjust: coordinatorsMove}),
+		startingAt(18, of("groups-stay", "DESIGN §6.3: a cut lowers no group's offset", []string{"GroupNotAhead"},
 			&mirrorsMutation{rules: broker.MirrorRules{GroupsStay: true}, adjust: func(o *MirrorsOptions) {
 				forks(o)
 				o.Rates["commit"] = 40
-			}}),
+			}})),
 	}
 }
 
@@ -176,6 +178,14 @@ func sleepers(o *MirrorsOptions) {
 	forks(o)
 	o.Brokers, o.Replicas, o.MinISR, o.PowerLoss, o.Lease, o.LagMax, o.RestartMost = 2, 2, 1, 0, 3*time.Second, 2*time.Second, 12*time.Second
 	o.Rates["crash"], o.Rates["restart-cleanly"], o.Rates["elect-preferred"] = 8, 3, 6
+}
+
+// coordinatorsMove are forks whose cuts meet coordinators that were just elected and don't know it.
+func coordinatorsMove(o *MirrorsOptions) {
+	forks(o)
+	o.Brokers, o.Replicas, o.MinISR, o.Partitions, o.LagMax, o.Messages, o.SlowWatch, o.TxnFault = 3, 2, 1, 1, 30*time.Second, Messages{}, 0, 0
+	o.GroupSync = 20 * time.Second // else the next round has what the source committed, which is lower
+	o.Rates = map[string]float64{"write": 60, "mirror": 6, "failover": 4, "failback": 2, "oversleep-office": 15}
 }
 
 // siblings are two mirrors of one Kafka cluster, each failed over while the other copies on:

@@ -135,7 +135,12 @@ func (w *mirrors) commit(d dice) string {
 	if !m.serves() {
 		return ""
 	}
-	back := types.Offset(d.IntN(3))
+	return w.commitAs(d, m, name, number, types.Offset(d.IntN(3)))
+}
+
+// commitAs is a consumer of a group that commits so much less than it may read.
+func (w *mirrors) commitAs(d dice, m *machine, name string, number int32, back types.Offset) string {
+	c := m.c
 	lead := c.machine(c.leaderAt(d, number, 0))
 	if lead == nil || !lead.serves() {
 		return ""

@@ -75,6 +75,7 @@ func init() {
 		{"drill-delete", 0, (*mirrors).deleteDrill},
 		{"drill-write", 0, (*mirrors).writeDrill},
 		{"failover-consistent", 0, (*mirrors).failoverConsistent},
+		{"oversleep-office", 0, (*mirrors).oversleepOffice}, // of profiles that name it
 	}
 }
 

@@ -42,6 +42,9 @@ func (s *siteJudge) stored() bool {
 			if rec, err := meta.DecodeMirror(kv.Key, kv.Value); err == nil && fresh {
 				s.wants[rec.Name] = rec.Want
 				s.begins(rec.StartID)
+				if rec.Want == meta.WantStopped && s.a.asking[s.c.id+rec.Name] > 0 {
+					s.a.issued[s.c.id+rec.Name] = s.a.w.k.now
+				}
 			}
 		case meta.KeyPartition:
 			id := meta.PartitionID{Topic: key.TopicID, Number: key.Partition}

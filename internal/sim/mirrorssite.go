@@ -61,6 +61,9 @@ func (c *cluster) configure(cfg *config.Broker) {
 		m.GapPolicy = "continue"
 	}
 	m.KIP1279 = o.KIP1279
+	if o.GroupSync > 0 {
+		m.GroupSyncMs = types.Millis(o.GroupSync.Milliseconds())
+	}
 	cfg.Vault.MaxBytes = o.VaultBytes
 	cfg.Offsets.TopicPartitions, cfg.Offsets.TopicReplicationFactor = 1, int16(c.o.Replicas)
 }

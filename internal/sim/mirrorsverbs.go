@@ -52,22 +52,45 @@ func (w *mirrors) verb(d dice, c *cluster, what string, do func(ctx context.Cont
 		w.k.probe("verb: " + kind)
 		if !w.healed && d.chance(w.o.LateVerbs) {
 			w.k.after(d.between(100*time.Millisecond, 20*time.Second), "verb again", func() {
-				if !w.mutation.retriesAreOld {
-					w.noteIssued(c, what) // a verb names no start: asked again, it is a new order
+				if w.mutation.retriesAreOld {
+					w.order(m, what+", asked again", do)
+					return
 				}
-				w.order(m, what+", asked again", do)
+				w.noteIssued(c, what) // a verb names no start: asked again, it is a new order
+				w.order(m, what+", asked again", w.underWay(c, what, do))
 			})
 		}
-		w.order(m, what, do)
+		w.order(m, what, w.underWay(c, what, do))
 		return true
 	}
 	return false
 }
 
+// endedBy is the mirror at c that a verb promotes, "" for one that promotes nothing.
+func endedBy(c *cluster, what string) string {
+	if words := strings.Fields(what); len(words) > 1 && (words[0] == "failover" || words[0] == "switchover") {
+		return c.id + words[1]
+	}
+	return ""
+}
+
 // noteIssued takes note of an order to promote.
 func (w *mirrors) noteIssued(c *cluster, what string) {
-	if words := strings.Fields(what); len(words) > 1 && (words[0] == "failover" || words[0] == "switchover") {
-		w.check.issued[c.id+words[1]] = w.k.now
+	if name := endedBy(c, what); name != "" {
+		w.check.issued[name] = w.k.now
+	}
+}
+
+// underWay has the checkers know of an order to promote until it is answered, or its broker ends.
+func (w *mirrors) underWay(c *cluster, what string, do func(ctx context.Context, m *mirror.Mirrors) error) func(ctx context.Context, m *mirror.Mirrors) error {
+	name := endedBy(c, what)
+	if name == "" {
+		return do
+	}
+	return func(ctx context.Context, m *mirror.Mirrors) error {
+		w.check.asking[name]++
+		defer func() { w.check.asking[name]-- }()
+		return do(ctx, m)
 	}
 }
 
@@ -157,10 +180,18 @@ func (w *mirrors) failback(d dice) string {
 }
 
 func (w *mirrors) failBackTo(d dice, c *cluster, far farCluster) string {
-	name := mirrorOf(far)
 	think, quote, rollback := d.around(500*time.Millisecond), d.chance(0.85), d.chance(0.7)
-	what := "failback " + name
-	if !w.verb(d, c, what, func(ctx context.Context, m *mirror.Mirrors) error {
+	what := "failback " + mirrorOf(far)
+	if !w.verb(d, c, what, w.failingBack(c, far, think, quote, rollback)) {
+		return ""
+	}
+	return c.prefix + what
+}
+
+// failingBack is a failback by the plan of its preview, if it quotes one, after a while of thought.
+func (w *mirrors) failingBack(c *cluster, far farCluster, think time.Duration, quote, rollback bool) func(ctx context.Context, m *mirror.Mirrors) error {
+	name := mirrorOf(far)
+	return func(ctx context.Context, m *mirror.Mirrors) error {
 		_ = m.Create(ctx, w.spec(far))
 		r := mirror.FailbackRequest{PreviewRequest: mirror.PreviewRequest{Rollback: rollback}}
 		if quote {
@@ -176,10 +207,7 @@ func (w *mirrors) failBackTo(d dice, c *cluster, far farCluster) string {
 		}
 		_, err := m.Failback(ctx, name, r)
 		return err
-	}) {
-		return ""
 	}
-	return c.prefix + what
 }
 
 func (w *mirrors) failover(d dice) string { return w.onPresent(d, "failover") }

@@ -5,8 +5,11 @@ import (
 	"slices"
 
 	"tidemark/internal/core/types"
+	"tidemark/internal/probe"
 	"tidemark/internal/wire"
 )
+
+var unloadedProbe = probe.New("groups: a cut meets a coordinator that has yet to load them")
 
 // Office is the coordination of the groups of one partition of the offsets topic, by
 // whom the metadata names as its leader.
@@ -25,6 +28,7 @@ func (c *Coordinator) ClampAt(ctx context.Context, cuts []Cut, offices []Office)
 	for _, o := range offices {
 		held := slices.ContainsFunc(loops, func(l *loop) bool { return l.Partition == o.Partition && l.Epoch == o.Epoch })
 		if o.Broker == c.o.NodeID && !held {
+			unloadedProbe.Reached()
 			return nil, wire.Errorf(wire.ErrNotCoordinator, "broker %d doesn't coordinate the groups of %s-%d in epoch %d yet", o.Broker, OffsetsTopic, o.Partition, o.Epoch)
 		}
 	}

@@ -147,6 +147,11 @@ func (m *Mirrors) atCoordinators(ctx context.Context, what string, p part, patie
 		}
 	}
 	slices.Sort(brokers)
+	if m.o.Rules.CutsAnywhere {
+		p.Offices = nil
+		_, err := m.ask(ctx, brokers, what, p, patience)
+		return err
+	}
 	if _, err := m.ask(ctx, brokers, what, p, patience); err != nil {
 		return err
 	}

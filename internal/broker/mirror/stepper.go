@@ -43,6 +43,7 @@ type Rules struct {
 	MadeUnasked         bool // R23, I-260: what is made for a mirror doesn't ask whether it runs
 	SwitchesNothing     bool // I-262: a switchover goes on without partitions
 	ForksToLogEnd       bool // R14: a drill's fork ends at the log end, and not at the high watermark
+	CutsAnywhere        bool // I-250: cuts are done once whoever is called a coordinator was asked, groups loaded or not
 }
 
 // Outside is what a step leaves to be done outside the shard.
