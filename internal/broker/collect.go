@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
 	"tidemark/internal/telemetry"
 	"tidemark/internal/wire"
@@ -35,6 +36,22 @@ func newPartitionCollector(b *Broker) prometheus.Collector {
 				}
 			}
 		}
+	})
+}
+
+// newGroupCollector makes the gauges of the groups that this node coordinates.
+func newGroupCollector(b *Broker) prometheus.Collector {
+	return telemetry.NewGroupCollector(func() []telemetry.GroupStat {
+		var list []telemetry.GroupStat
+		s := b.services.Load()
+		if s == nil {
+			return nil
+		}
+		n := s.groups.Count(b.ctx)
+		for _, k := range group.Kinds() {
+			list = append(list, telemetry.GroupStat{Type: k.Type, State: k.State.String(), Groups: n[k]})
+		}
+		return list
 	})
 }
 

@@ -26,7 +26,7 @@ func (b *Broker) startChores() {
 
 // registerMetrics adds the figures that are taken when somebody asks for them.
 func (b *Broker) registerMetrics() {
-	if err := errors.Join(b.metrics.Register(newPartitionCollector(b)), b.metrics.Register(newNetCollector(b))); err != nil {
+	if err := errors.Join(b.metrics.Register(newPartitionCollector(b)), b.metrics.Register(newNetCollector(b)), b.metrics.Register(newGroupCollector(b))); err != nil {
 		b.logger.Error("metrics are missing", "err", err)
 	}
 }

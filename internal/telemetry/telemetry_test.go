@@ -34,6 +34,7 @@ func full(t *testing.T) *Metrics {
 		m.Register(NewMirrorCollector(func() iter.Seq[MirrorStat] { return slices.Values([]MirrorStat{mirrored}) })),
 		m.Register(NewVaultCollector(func() VaultStat { return VaultStat{Entries: 2, Bytes: 30, MaxBytes: -1} })),
 		m.Register(NewNetCollector(func() NetStat { return NetStat{Open: 7, BytesIn: 5} })),
+		m.Register(NewGroupCollector(func() []GroupStat { return []GroupStat{{Type: "consumer", State: "Stable", Groups: 2}} })),
 	} {
 		if c != nil {
 			t.Fatal(c)

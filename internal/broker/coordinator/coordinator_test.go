@@ -99,6 +99,9 @@ func TestGroupsSurviveRestart(t *testing.T) {
 	if code != errcode.None || len(list) != 2 {
 		t.Errorf("list after the restart: %+v, %v", list, code)
 	}
+	if n := c.Count(ctx); len(n) != 2 || n[group.Kind{Type: group.TypeClassic, State: group.Stable}] != 1 || n[group.Kind{Type: group.TypeClassic, State: group.Empty}] != 1 {
+		t.Errorf("counted after the restart: %+v", n)
+	}
 	if o := committed(t, ctx, c, "gone"); o != types.NoOffset {
 		t.Errorf("a deleted group has offset %d", o)
 	}

@@ -3,8 +3,10 @@ package coordinator
 import (
 	"context"
 	"encoding/hex"
+	"time"
 
 	"tidemark/internal/broker/coordinator/statelog"
+	"tidemark/internal/clock"
 	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
 	"tidemark/internal/core/types"
@@ -198,6 +200,24 @@ func (c *Coordinator) List(ctx context.Context, states, groupTypes []string) ([]
 		all = append(all, some...)
 	}
 	return all, errcode.None
+}
+
+// countPatience bounds how long a scrape waits for the loops together.
+const countPatience = 2 * time.Second
+
+// Count says how many groups there are here, of each kind. What a loop doesn't tell in
+// time is left out.
+func (c *Coordinator) Count(ctx context.Context) map[group.Kind]int {
+	ctx, cancel := clock.WithTimeout(ctx, countPatience)
+	defer cancel()
+	all := make(map[group.Kind]int)
+	for _, l := range c.Loops.All() {
+		some, _ := lookUp(ctx, l, (*group.Table).Count) // one that has resigned or is loading counts nothing
+		for k, n := range some {
+			all[k] += n
+		}
+	}
+	return all
 }
 
 // lookUp runs f on the loop's table and gives its result.

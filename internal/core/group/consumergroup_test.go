@@ -214,9 +214,15 @@ func TestConsumerGroupCodes(t *testing.T) {
 	if l := r.table.List(nil, []string{"classic"}); len(l) != 0 {
 		t.Errorf("listed as classic: %+v", l)
 	}
+	if n := r.table.Count(); len(n) != 1 || n[Kind{TypeConsumer, Stable}] != 1 {
+		t.Errorf("counted: %+v", n)
+	}
 	r.want("leaves", r.beat("m", -1).Code, errcode.None)
 	if l := r.table.List([]string{"empty"}, nil); len(l) != 1 {
 		t.Errorf("listed as empty: %+v", l)
+	}
+	if n := r.table.Count(); len(n) != 1 || n[Kind{TypeConsumer, Empty}] != 1 {
+		t.Errorf("counted: %+v", n)
 	}
 	r.want("a simple commit into an empty group", r.commit("", -1, true), errcode.None)
 	r.want("mirrored offsets of an empty group", r.mirrored(), errcode.None)

@@ -35,6 +35,33 @@ func (t *Table) List(states, groupTypes []string) []Listing {
 	return all
 }
 
+// Kind is a type of groups and a state that they may be in.
+type Kind struct {
+	Type  string
+	State State
+}
+
+// Kinds lists all that there can be of groups that exist.
+func Kinds() []Kind {
+	return []Kind{
+		{TypeClassic, Empty}, {TypeClassic, PreparingRebalance}, {TypeClassic, CompletingRebalance}, {TypeClassic, Stable}, {TypeClassic, Dead},
+		{TypeConsumer, Empty}, {TypeConsumer, Assigning}, {TypeConsumer, Reconciling}, {TypeConsumer, Stable}, {TypeConsumer, Dead},
+	}
+}
+
+// Count says how many groups there are of each kind.
+func (t *Table) Count() map[Kind]int {
+	n := make(map[Kind]int)
+	for _, g := range t.groups {
+		k := Kind{TypeClassic, g.stateNow()}
+		if g.consumer != nil {
+			k.Type = TypeConsumer
+		}
+		n[k]++
+	}
+	return n
+}
+
 func matches(wanted []string, have string) bool {
 	return len(wanted) == 0 || slices.ContainsFunc(wanted, func(w string) bool { return strings.EqualFold(w, have) })
 }
