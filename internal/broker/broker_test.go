@@ -186,15 +186,8 @@ func TestAFailedAssertionTakesOnePartitionOffline(t *testing.T) {
 }
 
 func TestAnIOErrorTakesItsLogDirOffline(t *testing.T) {
-	w := newWorld(t, "log.dirs=/data,/other", "log.flush.acks=true")
-	faults := faultfs.New(w.fs)
-	w.fs = faults
-	b := w.open()
-	createTopic(t, b, "a", 2)
+	faults, b := startOnTwoDirs(t, "log.flush.acks=true")
 	p0, p1 := mustPartition(t, b, "a", 0), mustPartition(t, b, "a", 1)
-	if p0.dir == p1.dir {
-		t.Fatal("both partitions are in one dir")
-	}
 	mustAppend(t, p0, "x")
 	faults.Inject(faultfs.Rule{Kinds: faultfs.Sync, Pattern: path.Join(p0.dir.path, "a-0", "*.log")})
 	_, err := appendTo(t, p0, -1, "y")

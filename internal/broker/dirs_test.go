@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"io/fs"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -59,18 +60,25 @@ func TestAnUnreadableLogDir(t *testing.T) {
 	}
 }
 
+// startOnTwoDirs is a node with a log dir for each of the two partitions of a, on disks that can be harmed.
+func startOnTwoDirs(t *testing.T, settings ...string) (faults *faultfs.FS, b *Broker) {
+	t.Helper()
+	w := newWorld(t, append([]string{"log.dirs=/data,/other"}, settings...)...)
+	faults = faultfs.New(w.fs)
+	w.fs = faults
+	b = w.open()
+	createTopic(t, b, "a", 2)
+	if mustPartition(t, b, "a", 0).dir == mustPartition(t, b, "a", 1).dir {
+		t.Fatal("both partitions are in one dir")
+	}
+	return faults, b
+}
+
 // TestAFailedWriteWhileOpening takes the whole log dir offline, not the partition alone (DESIGN §3).
 func TestAFailedWriteWhileOpening(t *testing.T) {
 	for _, kind := range []faultfs.Kind{faultfs.Write, faultfs.Sync, faultfs.Rename, faultfs.SyncDir} {
-		w := newWorld(t, "log.dirs=/data,/other")
-		faults := faultfs.New(w.fs)
-		w.fs = faults
-		b := w.open()
-		createTopic(t, b, "a", 2)
+		faults, b := startOnTwoDirs(t)
 		hit, kept := mustPartition(t, b, "a", 0), mustPartition(t, b, "a", 1)
-		if hit.dir == kept.dir {
-			t.Fatal("both partitions are in one dir")
-		}
 		pattern := hit.dir.path + "/late-*/*"
 		if kind == faultfs.SyncDir {
 			pattern = hit.dir.path + "/late-*"
@@ -144,12 +152,17 @@ func TestADirThatCannotBeWritten(t *testing.T) {
 	faults := faultfs.New(w.fs)
 	faults.Inject(faultfs.Rule{Kinds: faultfs.Lock, Err: fs.ErrPermission})
 	w.fs = faults
+	h := &heard{}
+	w.logger = slog.New(slog.NewTextHandler(h, nil))
 	b, err := w.try()
 	if err == nil {
 		closeNode(t, b)
 	}
 	if err == nil || !strings.Contains(err.Error(), "check its owner and permissions") || strings.Contains(err.Error(), "another process") {
 		t.Errorf("a dir without permission to write: %v", err)
+	}
+	if h.says("partitions are offline") {
+		t.Error("a node that doesn't start says so twice")
 	}
 }
 
