@@ -54,7 +54,14 @@ type received struct {
 	// fallback marks an ApiVersions request of a version that we don't know.
 }
 
-var errIdle = errors.New("idle")
+var (
+	errIdle = errors.New("idle")
+	errLast = errors.New("the answer ends the connection")
+)
+
+// lastWait is how long a client may take to close a connection by itself after an answer that
+// ends it. Java's (4.4) may forget an end that it meets in the same round as the answer.
+const lastWait = time.Second
 
 func newConn(s *Server, nc net.Conn, l Listener) *conn {
 	c := &conn{server: s, nc: nc, ip: ipOf(nc.RemoteAddr()), name: l.Name, owner: l.PrincipalOf,
@@ -92,8 +99,9 @@ func (c *conn) serve() {
 	if !c.handshake() {
 		return
 	}
-	read := make(chan error, 1)
+	read, ended := make(chan error, 1), make(chan struct{})
 	go func() {
+		defer close(ended)
 		err := c.read()
 		// A client that is gone waits for nothing: end its long polls.
 		if err != nil && !c.server.draining.Load() {
@@ -103,6 +111,14 @@ func (c *conn) serve() {
 		close(c.queue)
 	}()
 	err := c.work()
+	if errors.Is(err, errLast) {
+		limit := time.NewTimer(lastWait)
+		defer limit.Stop()
+		select {
+		case <-ended:
+		case <-limit.C:
+		}
+	}
 	if err != nil {
 		c.abort() // ends the reader
 	}
@@ -314,6 +330,9 @@ func (c *conn) answer(r received) error {
 		return fmt.Errorf("write answer of %s: %w", r.req.Key, err)
 	}
 	c.server.stats.BytesOut.Add(resp.Size())
+	if resp.EndsConnection() {
+		return errLast
+	}
 	return nil
 }
 

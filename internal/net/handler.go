@@ -10,7 +10,7 @@ import (
 // order; those of different connections at once.
 type Handler interface {
 	// Handle answers req. A nil response means that the request gets no
-	// answer; an error closes the connection. ctx ends when the connection
+	// answer; an error closes the connection, and so does an answer that ends it. ctx ends when the connection
 	// does, or the server stops. req and what it refers to are valid until the
 	// answer is written.
 	Handle(ctx context.Context, req *wire.Request) (*wire.Response, error)

@@ -222,6 +222,26 @@ func TestNoAnswerAndHandlerErrors(t *testing.T) {
 	wantAnswer(t, c, 6) // the server lives
 }
 
+// An answer that ends the connection comes whole. The client is at no fault.
+func TestAnAnswerMayEndTheConnection(t *testing.T) {
+	s, addr := start(t, Options{Handler: handlerFunc(func(ctx context.Context, req *wire.Request) (*wire.Response, error) {
+		r, err := echo(ctx, req)
+		if req.CorrelationID == 2 {
+			r.EndConnection()
+		}
+		return r, err
+	})}, Listener{})
+	c := dial(t, addr)
+	for i := range int32(2) {
+		send(t, c, heartbeat(1+i))
+		wantAnswer(t, c, 1+i)
+	}
+	wantClosed(t, c)
+	if n := s.Stats().Faulty.Load(); n > 0 {
+		t.Errorf("%d faulty connections", n)
+	}
+}
+
 func TestPanicsAreCounted(t *testing.T) {
 	s, addr := start(t, Options{Handler: handlerFunc(func(context.Context, *wire.Request) (*wire.Response, error) {
 		panic("bug")

@@ -37,6 +37,7 @@ type Response struct {
 	pieces []Piece
 	size   int64
 	done   []func()
+	last   bool
 }
 
 // Pieces gives the answer's parts in order.
@@ -47,6 +48,12 @@ func (r *Response) Size() int64 { return r.size }
 
 // OnDone adds f to what Done calls: the release of files and buffers.
 func (r *Response) OnDone(f func()) { r.done = append(r.done, f) }
+
+// EndConnection has the connection closed when the answer is written and the client has had a moment to do so.
+func (r *Response) EndConnection() { r.last = true }
+
+// EndsConnection reports whether nothing is to follow the answer on its connection.
+func (r *Response) EndsConnection() bool { return r.last }
 
 // Done releases what the answer holds. Whoever writes the answer calls it
 // once, whether or not the write succeeded.

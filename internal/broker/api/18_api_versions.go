@@ -29,11 +29,16 @@ import (
 // Versions
 //   - 1: throttle time. 3: flexible body (never header), client name and
 //     version. 4: features may begin at 0. 5: cluster and node id of the broker
-//     that the client means to reach; another one gets REBOOTSTRAP_REQUIRED.
+//     that the client means to reach (KIP-1242); another one gets REBOOTSTRAP_REQUIRED.
+//     The connection is closed then, which Kafka leaves to the client: Java's (4.4) closes
+//     those to the brokers of its metadata alone, and waits for ever for its coordinator's.
+//   - 5: a client that means to reach a cluster that this one mirrors has come by a failover,
+//     by an address that leads here now: it is taken as before version 5, and learns the
+//     rest from the metadata. Java's would forget all it knows, and may fail at it.
 func (c *Call) apiVersions(in *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
 	out := kmsg.NewPtrApiVersionsResponse()
 	if code := c.checkClient(in); code != wire.None {
-		out.ErrorCode = int16(code)
+		out.ErrorCode, c.last = int16(code), code == wire.ErrRebootstrapRequired
 		return out, nil
 	}
 	for _, e := range c.keys {
@@ -85,10 +90,22 @@ func (c *Call) checkClient(in *kmsg.ApiVersionsRequest) wire.ErrCode {
 	switch known := in.ClusterID != nil; {
 	case known != (in.NodeID >= 0):
 		return wire.ErrInvalidRequest
-	case known && (*in.ClusterID != c.ClusterID || in.NodeID != int32(c.NodeID)):
+	case known && *in.ClusterID != c.ClusterID && !c.mirrors(*in.ClusterID):
+		return wire.ErrRebootstrapRequired
+	case known && *in.ClusterID == c.ClusterID && in.NodeID != int32(c.NodeID):
 		return wire.ErrRebootstrapRequired
 	}
 	return wire.None
+}
+
+// mirrors reports whether a mirror of this cluster has another one as its source, also after its promotion.
+func (c *Call) mirrors(clusterID string) bool {
+	for m := range c.Image.Mirrors() {
+		if m.Record.SourceClusterID == clusterID {
+			return true
+		}
+	}
+	return false
 }
 
 // unknownVersion answers a request of a version outside the table: only

@@ -287,6 +287,11 @@ func TestApiVersionsRefusals(t *testing.T) {
 		if wire.ErrCode(out.ErrorCode) != code || code != wire.None && len(out.ApiKeys) != 0 {
 			t.Errorf("%s: %v with %d keys, want %v", name, wire.ErrCode(out.ErrorCode), len(out.ApiKeys), code)
 		}
+		in.SetVersion(version)
+		r, err := w.server.Handle(context.Background(), &wire.Request{Key: wire.KeyApiVersions, Version: version, Body: in.AppendTo(nil)})
+		if err != nil || r.EndsConnection() != (code == wire.ErrRebootstrapRequired) {
+			t.Errorf("%s: the answer ends the connection: %v, %v", name, r.EndsConnection(), err)
+		}
 	}
 	f("no name", 3, func(in *kmsg.ApiVersionsRequest) { in.ClientSoftwareName = "" }, wire.ErrInvalidRequest)
 	f("bad name", 3, func(in *kmsg.ApiVersionsRequest) { in.ClientSoftwareName = "-kgo" }, wire.ErrInvalidRequest)
@@ -296,6 +301,11 @@ func TestApiVersionsRefusals(t *testing.T) {
 	f("another broker", 5, func(in *kmsg.ApiVersionsRequest) { in.ClusterID, in.NodeID = ptr(testCluster), 2 }, wire.ErrRebootstrapRequired)
 	f("another cluster", 5, func(in *kmsg.ApiVersionsRequest) { in.ClusterID, in.NodeID = ptr("other"), 1 }, wire.ErrRebootstrapRequired)
 	f("cluster alone", 5, func(in *kmsg.ApiVersionsRequest) { in.ClusterID = ptr(testCluster) }, wire.ErrInvalidRequest)
+	// After a failover the source's clients come here, whatever the numbers of its brokers.
+	w.apply(map[string][]byte{meta.KeysOf(testCluster).Mirror("m"): meta.MirrorRecord{Name: "m", Bootstrap: []string{"b:1"}, Want: meta.WantStopped, StartID: "s", SourceClusterID: "source"}.Encode()})
+	f("the mirrored cluster", 5, func(in *kmsg.ApiVersionsRequest) { in.ClusterID, in.NodeID = ptr("source"), 7 }, wire.None)
+	f("a third cluster", 5, func(in *kmsg.ApiVersionsRequest) { in.ClusterID, in.NodeID = ptr("other"), 1 }, wire.ErrRebootstrapRequired)
+	f("still another broker", 5, func(in *kmsg.ApiVersionsRequest) { in.ClusterID, in.NodeID = ptr(testCluster), 2 }, wire.ErrRebootstrapRequired)
 }
 
 // KIP-511: a version from the future is answered in version 0, byte by byte.

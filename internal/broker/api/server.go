@@ -79,6 +79,8 @@ type Call struct {
 	Image *meta.Image
 	// quiet: what may not be had is left out and not refused (Call.quietly).
 	quiet bool
+	// last: nothing is to follow the answer on this connection.
+	last bool
 }
 
 // entry is one row of the table of handlers.
@@ -108,7 +110,11 @@ func on[In kmsg.Request](key wire.Key, f func(c *Call, in In) (kmsg.Response, er
 		if err != nil || out == nil {
 			return nil, err
 		}
-		return wire.Encode(c.Req, out), nil
+		r := wire.Encode(c.Req, out)
+		if c.last {
+			r.EndConnection()
+		}
+		return r, nil
 	}}
 }
 
