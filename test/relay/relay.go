@@ -205,7 +205,9 @@ func (r *Relay) pass(client net.Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.answers(client, broker)
+		if !p.answers(client, broker) {
+			_ = client.Close() // it hears of the broker's end, unless it is to hear nothing
+		}
 		_ = broker.Close()
 	}()
 	p.requests(client, broker)
@@ -256,12 +258,13 @@ func (p *passage) requests(client, broker net.Conn) {
 	}
 }
 
-// answers passes answers on until one is held back; from then on it reads and drops them.
-func (p *passage) answers(client, broker net.Conn) {
+// answers passes answers on until one is held back; from then on it reads and drops them. It
+// gives whether one was.
+func (p *passage) answers(client, broker net.Conn) (held bool) {
 	for {
 		frame, err := readFrame(broker)
 		if err != nil {
-			return
+			return false
 		}
 		id := int32(binary.BigEndian.Uint32(frame[4:]))
 		p.mu.Lock()
@@ -273,7 +276,7 @@ func (p *passage) answers(client, broker net.Conn) {
 			p.relay.held++
 			p.relay.mu.Unlock()
 			_, _ = io.Copy(io.Discard, broker)
-			return
+			return true
 		}
 		if known && q.key == produceKey {
 			p.relay.mu.Lock()
@@ -284,7 +287,7 @@ func (p *passage) answers(client, broker net.Conn) {
 			frame = p.relay.altered(q.key, frame)
 		}
 		if _, err := client.Write(frame); err != nil {
-			return
+			return false
 		}
 	}
 }

@@ -30,7 +30,7 @@ import (
 // controllerID is the node id of the process that runs the controller alone.
 const controllerID = 100
 
-// startWait bounds how long a node may take until its listener accepts.
+// startWait bounds how long a node may take until its listeners accept.
 const startWait = 3 * time.Minute
 
 // Options describe a cluster.
@@ -323,14 +323,22 @@ func waitListening(at Place, n *Node, done chan struct{}) error {
 		case <-deadline.C:
 			return fmt.Errorf("node %d doesn't listen after %s", n.ID, startWait)
 		case <-tick.C:
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			conn, err := at.Dial(ctx, "tcp", fmt.Sprintf("%s:%d", at.Host, n.Port))
-			cancel()
-			if err == nil {
-				return conn.Close()
+			// One listener is opened after the other: on a busy machine that takes seconds.
+			if accepts(at, n.Port) && accepts(at, n.Internal) {
+				return nil
 			}
 		}
 	}
+}
+
+func accepts(at Place, port int) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := at.Dial(ctx, "tcp", fmt.Sprintf("%s:%d", at.Host, port))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
 
 func tail(b []byte) []byte {
