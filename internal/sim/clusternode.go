@@ -362,12 +362,13 @@ func (h *storyHandler) Enabled(_ context.Context, l slog.Level) bool {
 // Handle implements slog.Handler.
 func (h *storyHandler) Handle(_ context.Context, r slog.Record) error {
 	what := r.Message
-	switch { // some come with names and figures
-	case strings.HasPrefix(what, "drill "):
-		what = "drill made"
-	case strings.HasPrefix(what, "group ") && strings.Contains(what, "its committed offset is"):
-		what = "a group's committed offset follows a log"
-	}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != "kind" { // of an event: its words come with names and figures
+			return true
+		}
+		what = "event " + a.Value.String()
+		return false
+	})
 	h.m.k.probe("broker says: " + what)
 	if h.m.k.story == nil {
 		return nil
