@@ -392,14 +392,20 @@ func endpointsOf(all []etcd.Member) []string {
 	return slices.Compact(endpoints)
 }
 
+// members gives the store, and who is a member of its quorum.
+func (s *Server) members(ctx context.Context) (*etcd.Store, []etcd.Member, error) {
+	now, err := s.store.get(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := now.Members(ctx)
+	return now, all, err
+}
+
 // correctPeer tells the cluster where this member is, if it says otherwise: a
 // member that was alone, or that has moved.
 func (s *Server) correctPeer(ctx context.Context) error {
-	now, err := s.store.get(ctx)
-	if err != nil {
-		return err
-	}
-	all, err := now.Members(ctx)
+	now, all, err := s.members(ctx)
 	if err != nil {
 		return err
 	}
@@ -469,11 +475,7 @@ func (s *Server) admit(ctx context.Context, r member.JoinRequest) (member.JoinAn
 			return member.JoinAnswer{}, err
 		}
 	}
-	now, err := s.store.get(ctx)
-	if err != nil {
-		return member.JoinAnswer{}, err
-	}
-	all, err := now.Members(ctx)
+	now, all, err := s.members(ctx)
 	if err != nil {
 		return member.JoinAnswer{}, err
 	}
@@ -499,11 +501,7 @@ func memberID(id uint64) string { return strconv.FormatUint(id, 16) }
 
 // Members lists the members and whether each answers; a lone member is one.
 func (s *Server) Members(ctx context.Context) ([]member.Info, error) {
-	now, err := s.store.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, err := now.Members(ctx)
+	now, all, err := s.members(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -527,11 +525,7 @@ func (s *Server) RemoveMember(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("member %q: want the hexadecimal id that tidemark cluster status shows", id)
 	}
-	now, err := s.store.get(ctx)
-	if err != nil {
-		return err
-	}
-	all, err := now.Members(ctx)
+	now, all, err := s.members(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,11 +27,7 @@ type QuorumMember struct {
 
 // Quorum asks every member for its state.
 func (s *Server) Quorum(ctx context.Context) (Quorum, error) {
-	now, err := s.store.get(ctx)
-	if err != nil {
-		return Quorum{}, err
-	}
-	all, err := now.Members(ctx)
+	now, all, err := s.members(ctx)
 	if err != nil {
 		return Quorum{}, err
 	}
