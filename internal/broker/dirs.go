@@ -84,7 +84,6 @@ func (b *Broker) openDirs(context.Context) error {
 			if isRefusal(err) {
 				return err
 			}
-			b.logger.Error("log dir can't be used; its partitions are offline", "dir", path, "err", err)
 			lost := &logDir{fs: b.fs, path: path, failed: func(*logDir, error) {}}
 			lost.fail(err)
 			b.lost = append(b.lost, lost)
@@ -95,6 +94,9 @@ func (b *Broker) openDirs(context.Context) error {
 	}
 	if len(b.dirs) == 0 {
 		return errors.Join(faults...)
+	}
+	for _, d := range b.lost {
+		b.logger.Error("log dir can't be used; its partitions are offline", "dir", d.path, "err", d.failure())
 	}
 	b.metrics.Log.OfflineDirs.Set(float64(len(faults)))
 	return b.settleClusterID()

@@ -114,6 +114,7 @@ func run(ctx context.Context, args []string, s Streams) (code int) {
 		kong.Vars{"version": s.Version, "sim_profiles": strings.Join(sim.Profiles(), ", ")},
 		kong.Exit(func(c int) { panic(exitCode(c)) }),
 		kong.UsageOnError(),
+		kong.NamedMapper("existingfile", kong.MapperFunc(existingFile)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(s),

@@ -69,6 +69,10 @@ func (c *mirrorVerifyCmd) show(s Streams, v mirror.Verify, r *mirror.VerifyRepor
 		return fmt.Errorf("%w: verify could not finish: %s", errUnmet, v.Error)
 	case !v.Equal:
 		return fmt.Errorf("%w: the two sides differ", errUnmet)
+	case len(v.Partitions) == 0 && v.NotHere > 0:
+		return fmt.Errorf("%w: nothing was compared on this node", errUnmet)
+	case len(v.Partitions) == 0:
+		return fmt.Errorf("%w: nothing was compared: the mirror has no partition yet; tidemark mirror status %s says why", errUnmet, c.Name)
 	}
 	return nil
 }

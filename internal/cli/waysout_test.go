@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"errors"
+	"io"
 	"slices"
+	"strings"
 	"testing"
 
 	"tidemark/internal/broker/mirror"
@@ -21,6 +24,28 @@ func TestStatusNamesTheWayOut(t *testing.T) {
 	if got := waysOut(st); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
+	dead := mirror.Status{Mirror: "dr", State: "CONNECTING", Reason: "a:9092: connect: can't be reached: connection refused"}
+	if got := waysOut(dead); len(got) != 1 || !strings.Contains(got[0], "mirror alter dr --source") {
+		t.Errorf("of a source that can't be reached: %q", got)
+	}
+	if dead.Reason = ""; len(waysOut(dead)) != 0 {
+		t.Error("a mirror that has just begun has trouble")
+	}
+}
+
+// TestVerifyOfNothing is no proof that both sides are equal.
+func TestVerifyOfNothing(t *testing.T) {
+	c := mirrorVerifyCmd{named: named{Name: "dr"}}
+	c.Output = "json"
+	f := func(v mirror.Verify, ok bool) {
+		t.Helper()
+		if err := c.show(Streams{Out: io.Discard, Err: io.Discard}, v, nil); errors.Is(err, errUnmet) == ok {
+			t.Errorf("%+v: %v", v, err)
+		}
+	}
+	f(mirror.Verify{Done: true, Equal: true, Partitions: []mirror.VerifyPartition{{Topic: "a"}}}, true)
+	f(mirror.Verify{Done: true, Equal: true}, false)
+	f(mirror.Verify{Done: true, Equal: true, NotHere: 3}, false)
 }
 
 // TestWaitSeesTopicsThatAreRefused: a topic that can't be mirrored has no partition,
