@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"io/fs"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -152,8 +151,7 @@ func TestADirThatCannotBeWritten(t *testing.T) {
 	faults := faultfs.New(w.fs)
 	faults.Inject(faultfs.Rule{Kinds: faultfs.Lock, Err: fs.ErrPermission})
 	w.fs = faults
-	h := &heard{}
-	w.logger = slog.New(slog.NewTextHandler(h, nil))
+	h := w.hear()
 	b, err := w.try()
 	if err == nil {
 		closeNode(t, b)

@@ -67,6 +67,7 @@ func (p *Partition) open(topic config.Topic, record *meta.PartitionRecord) error
 			suffix = straySuffix
 		}
 		if _, err = p.dir.setAside(p.tp.String(), suffix); err == nil {
+			p.dir.checkpoints.Forget(p.tp) // what they say was that folder's
 			l, rec, err = p.openLog(topic, record)
 		}
 	}

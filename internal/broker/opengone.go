@@ -3,6 +3,7 @@ package broker
 import (
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"tidemark/internal/core/meta"
@@ -16,7 +17,9 @@ import (
 // file has a high watermark of it, and its folder was lost while the node was stopped.
 func (p *Partition) tellGone(rec *meta.PartitionRecord) {
 	high := p.dir.checkpoints.Get(p.tp).HighWatermark
-	if high <= 0 || !p.dir.clean && rec.LeaderEpoch <= 0 {
+	me := p.env.nodeID
+	had := rec.InISR(me) || slices.Contains(rec.ELRIDs(), me)
+	if high <= 0 || !p.dir.clean && (rec.LeaderEpoch <= 0 || !had) {
 		return // after a crash the file may speak of a deleted topic of this name
 	}
 	p.env.logger.Error("the partition's folder is gone, and with it this replica's records: it begins empty; if the folder was moved, stop the node and put it back",

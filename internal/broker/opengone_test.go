@@ -5,6 +5,7 @@ import (
 	"context"
 	"testing"
 
+	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/vfs"
 )
@@ -117,4 +118,46 @@ func TestADamagedTimelineCheckpointIsNamed(t *testing.T) {
 	}
 	p := mustPartition(t, w.open(), "a", 0)
 	eventually(t, "the partition is served again", func() bool { _, err := p.LeaderEpoch(); return err == nil })
+}
+
+// TestATopicMadeAgainIsNotCalledGone: the folder of a deleted topic is set aside for one
+// of its name, and what the checkpoint files say was the deleted one's.
+func TestATopicMadeAgainIsNotCalledGone(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		w := newWorld(t, "node.id=1", "log.dirs=/first")
+		first := w.open()
+		second := w.with("node.id=2", "log.dirs=/second")
+		h := second.hear()
+		b := second.open()
+		eventually(t, "the first node knows the second", func() bool { _, ok := first.Image().Broker(2); return ok })
+		old := createAssigned(t, first, "a", 2)
+		eventually(t, "the second leads it", func() bool { p, ok := b.PartitionByName("a", 0); return ok && p.leads() })
+		mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
+		closeNode(t, b)
+		if !clean {
+			if err := second.fs.Remove("/second/.kafka_cleanshutdown"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := first.Topics().Delete(testContext(t), old); err != nil {
+			t.Fatal(err)
+		}
+		id := createAssigned(t, first, "a", 1)
+		mustAppend(t, mustPartition(t, first, "a", 0), "z")
+		changeRecord(t, first, id, func(r *meta.PartitionRecord) { r.Replicas, r.LeaderEpoch = []types.BrokerID{1, 2}, 7 })
+		b = second.open()
+		eventually(t, "the second node has copied it", func() bool {
+			p, ok := b.PartitionByName("a", 0)
+			if !ok {
+				return false
+			}
+			v, open := p.View()
+			return open && p.id == id && v.LogEnd == 1
+		})
+		if h.says("folder is gone") {
+			t.Errorf("clean %v: records of a deleted topic are called gone", clean)
+		}
+		closeNode(t, b)
+		closeNode(t, first)
+	}
 }
