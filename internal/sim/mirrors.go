@@ -235,6 +235,7 @@ func (w *mirrors) tidyUp(c *cluster) {
 		switch r := p.Record; {
 		case r == nil:
 		case r.Fence != nil && w.k.now-w.healedAt > 2*time.Minute:
+			w.leftClosed(c, r.Fence)
 			w.ask(c, "reopen", "")
 		case r.IsMirror() && r.Mirror.State == meta.MirrorFailed:
 			if reason, _ := core.ReasonOf(r.Mirror.Reason); reason == core.SourceGap {

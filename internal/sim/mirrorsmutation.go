@@ -89,6 +89,11 @@ func mirrorsMutations() []*Mutation {
 				o.LateVerbs = 0.7
 				o.Rates["failover"], o.Rates["failback"], o.Rates["switchover"] = 12, 30, 30
 			}}),
+		of("returns-undecided", "R8: a switchover is taken back while its order can still be committed (I-265)", append([]string{"OrderedOrReturned"}, harm...),
+			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{ReturnsUndecided: true}}, adjust: func(o *MirrorsOptions) {
+				mirrorsProfiles["mirrors-switch"](o)
+				o.Brokers, o.Replicas, o.MinISR = 2, 1, 1
+			}}),
 		startingAt(2, of("promotes-any-start", "R23: a late retry promotes a later start", []string{"PromotedOnce"},
 			&mirrorsMutation{retriesAreOld: true, rules: broker.MirrorRules{Mirror: mirror.Rules{PromoteAnyStart: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)

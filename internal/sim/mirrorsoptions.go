@@ -80,6 +80,11 @@ var mirrorsProfiles = map[string]func(*MirrorsOptions){
 		o.Brokers, o.Replicas, o.MinISR, o.PowerLoss = max(o.Brokers, 2), 2, 2, o.PowerLoss/4
 		o.Rates = map[string]float64{"write": 20, "mirror": 8, "failback": 6, "failover-consistent": 6, "crash": 1, "crash-leader": 1, "cut-wan": 6, "cut-link": 2, "elect-preferred": 2, "restart-cleanly": 1}
 	},
+	// mirrors-switch has switchovers, there and back, whose nodes are lost on the way.
+	"mirrors-switch": func(o *MirrorsOptions) {
+		o.Sites, o.Kafka, o.Unclean, o.Compacted, o.PowerLoss, o.Loyal = 2, false, false, false, o.PowerLoss/4, max(o.Loyal, 0.8)
+		o.Rates = map[string]float64{"write": 60, "commit": 5, "mirror": 12, "failback": 10, "switchover": 6, "switchover-dies": 14, "failover": 1, "resume": 1, "cut-wan": 3, "cut-link": 1, "hold-watch": 2, "elect-preferred": 1}
+	},
 	// mirrors-kip1279 are two clusters that know each other by KIP-1279 alone.
 	"mirrors-kip1279": func(o *MirrorsOptions) {
 		o.KIP1279, o.Sites, o.Kafka = true, 2, false

@@ -76,6 +76,7 @@ func init() {
 		{"drill-write", 0, (*mirrors).writeDrill},
 		{"failover-consistent", 0, (*mirrors).failoverConsistent},
 		{"oversleep-office", 0, (*mirrors).oversleepOffice}, // of profiles that name it
+		{"switchover-dies", 0, (*mirrors).switchoverDies},
 	}
 }
 

@@ -40,6 +40,7 @@ func (s *siteJudge) stored() bool {
 			}
 		case meta.KeyMirror:
 			if rec, err := meta.DecodeMirror(kv.Key, kv.Value); err == nil && fresh {
+				s.orderedSwitch(rec)
 				s.wants[rec.Name] = rec.Want
 				s.begins(rec.StartID)
 				if rec.Want == meta.WantStopped && s.a.asking[s.c.id+rec.Name] > 0 {
@@ -98,6 +99,7 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	s.epochRises(id, old, rec)
 	s.elected(id, old, rec)
 	s.promotedOnce(id, old, rec)
+	s.returned(id, old, rec)
 	s.cutConsistently(id, old, rec)
 	if !old.Timelines.Equal(rec.Timelines) {
 		s.adoptedAt[id] = s.a.w.k.now

@@ -42,6 +42,7 @@ type Rules struct {
 	NoStartFence        bool // R25: a start doesn't close the partition before its second look
 	MadeUnasked         bool // R23, I-260: what is made for a mirror doesn't ask whether it runs
 	SwitchesNothing     bool // I-262: a switchover goes on without partitions
+	ReturnsUndecided    bool // I-265: a switchover that another broker is at work at is taken back as it is
 	ForksToLogEnd       bool // R14: a drill's fork ends at the log end, and not at the high watermark
 	CutsAnywhere        bool // I-250: cuts are done once whoever is called a coordinator was asked, groups loaded or not
 }

@@ -135,6 +135,9 @@ func (m *Mirrors) giveUp(ctx context.Context, name string, own meta.Attempt, ali
 // isReturnDue reports whether this node is to take the fences of a switchover back.
 func (m *Mirrors) isReturnDue(rec *meta.MirrorRecord) bool {
 	image := m.o.Node.Image()
+	if m.o.Rules.ReturnsUndecided {
+		return rec.Switch != nil && rec.Switch.State == meta.SwitchWorking && rec.Switch.Broker != m.o.Node.NodeID()
+	}
 	return core.IsReturnDue(rec, m.holder(), restoreOf(image), registeredIn(image), m.isSwitching(rec.Name))
 }
 
@@ -156,7 +159,10 @@ func (r *run) finishReturn(ctx context.Context) {
 			return
 		}
 		began := e.Record.Switch.Broker
-		given, err := r.m.giveUp(ctx, r.name, meta.Attempt{}, registeredIn(image))
+		given, err := e.Record.Switch, error(nil)
+		if !r.m.o.Rules.ReturnsUndecided {
+			given, err = r.m.giveUp(ctx, r.name, meta.Attempt{}, registeredIn(image))
+		}
 		if err == nil {
 			err = r.takeBack(ctx, given, began)
 		}
@@ -209,6 +215,7 @@ func (r *run) takeBack(ctx context.Context, given *meta.Switchover, began types.
 		e.Kind, e.Message = SourceLeftClosed, fmt.Sprintf("mirror %s: the switchover that broker %d was at work at ended before its order to promote, and its source is of a version, "+
 			"or at a level, that can't be asked to open again: `tidemark mirror reopen` there does", r.name, began)
 	}
+	r.m.log.Info("a switchover that nobody worked at any more is over", "mirror", r.name, "attempt", given.Attempt.Number, "opened", opened)
 	r.m.events.add(r.m.log, e)
 	return nil
 }

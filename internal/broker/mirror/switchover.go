@@ -505,6 +505,9 @@ func (s *sides) reopen() string {
 	for n := 1; ; n++ {
 		answers, err := s.ask(ctx, askReopen, true)
 		for _, f := range answers {
+			if reason, _ := core.ReasonOf(f.Fault); reason == core.StaleRequest && !s.attempt.IsZero() {
+				continue // no fence of this attempt stands there
+			}
 			if f.Fault != "" {
 				err = errors.Join(err, fmt.Errorf("%s: %s", f.TopicPartition, f.Fault))
 			}
