@@ -131,6 +131,11 @@ func TestAnOfflineFollowerLeavesTheISR(t *testing.T) {
 	other := f.create("b", oneOf(1, 2))
 	both := func(r *meta.PartitionRecord) bool { return len(r.ISR) == 2 }
 	f.record(id, 0, "both are in sync", both)
+	eventually(t, "the second node has both partitions", func() bool {
+		_, a := f.nodes[2].PartitionByName("a", 0)
+		_, b := f.nodes[2].PartitionByName("b", 0)
+		return a && b
+	})
 	bad := mustPartition(t, f.nodes[2].Broker, "a", 0)
 	if good := mustPartition(t, f.nodes[2].Broker, "b", 0); good.dir == bad.dir {
 		t.Fatal("both partitions are in one dir")
