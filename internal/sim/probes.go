@@ -23,6 +23,8 @@ func KnownProbesOf(names ...string) []string {
 		switch p {
 		case "cluster-txn":
 			out = append(out, knownTxnProbes...)
+		case "cluster-txn-offsets", "cluster-txn-unclean":
+			out = append(append(out, knownTxnProbes...), knownTxnOffsetProbes...)
 		case "mirrors-drills":
 			out = append(out, knownDrillProbes...)
 		case "mirrors-txn":
@@ -75,6 +77,9 @@ var knownTxnProbes = []string{
 	"transaction: the stable offset stands below the mark", "transaction: waits for the one before",
 	"transaction: to be aborted: INVALID_TXN_STATE", "transaction: to be aborted: TRANSACTION_ABORTABLE",
 }
+
+// knownTxnOffsetProbes are those of offsets in transactions.
+var knownTxnOffsetProbes = []string{"transaction: an offset isn't stable yet", "transaction: an offset of unknown fate"}
 
 // knownDrillProbes are those of drills.
 var knownDrillProbes = []string{
