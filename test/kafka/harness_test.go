@@ -17,10 +17,13 @@ import (
 	"tidemark/test/kafka/cluster"
 )
 
-// testContext ends a while before the test binary's own limit would.
+// starting is what a busy machine may take to start a test's JVMs, beside what the test itself takes.
+const starting = 4 * time.Minute
+
+// testContext ends a while before the test binary's own limit would. limit doesn't count the start of what the test runs against.
 func testContext(t testing.TB, limit time.Duration) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), starting+limit)
 	t.Cleanup(cancel)
 	return ctx
 }

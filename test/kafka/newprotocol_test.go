@@ -95,7 +95,7 @@ func (m *javaMember) end(t *testing.T) {
 	_ = m.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-m.done:
-	case <-time.After(time.Minute):
+	case <-time.After(leastPatience):
 		t.Error("a Java member doesn't end")
 	}
 }

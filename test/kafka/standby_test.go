@@ -91,10 +91,13 @@ func (n *node) waitReady() {
 	})
 }
 
-// eventually calls f until it gives nil, and fails the test with its last error when the limit has passed.
+// leastPatience is how long anything may take on a busy machine.
+const leastPatience = 2 * time.Minute
+
+// eventually calls f until it gives nil, and fails the test with its last error when the limit has passed, or leastPatience if that is longer.
 func eventually(t testing.TB, limit time.Duration, what string, f func() error) {
 	t.Helper()
-	await.NoError(t, limit, what, f)
+	await.NoError(t, max(limit, leastPatience), what, f)
 }
 
 // tidemark runs a command of the binary against this node and gives its exit code and what it printed.
