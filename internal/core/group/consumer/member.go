@@ -69,13 +69,6 @@ func (p *Position) equal(q *Position) bool {
 		maps.Equal(p.Assigned, q.Assigned) && maps.Equal(p.Revoking, q.Revoking)
 }
 
-// owns reports whether a partition is the member's, also if it is to let go of it.
-func (p *Position) owns(tp Partition) bool {
-	_, assigned := p.Assigned[tp]
-	_, revoking := p.Revoking[tp]
-	return assigned || revoking
-}
-
 // moved gives the position in another epoch.
 func (p Position) moved(epoch int32) Position {
 	p.Epoch, p.Previous = epoch, p.Epoch
