@@ -31,7 +31,7 @@ import (
 //     version. 4: features may begin at 0. 5: cluster and node id of the broker
 //     that the client means to reach (KIP-1242); another one gets REBOOTSTRAP_REQUIRED.
 //     The connection is closed then, which Kafka leaves to the client: Java's (4.4) closes
-//     those to the brokers of its metadata alone, and waits for ever for its coordinator's.
+//     those to the brokers of its metadata alone, and waits for its coordinator's (ADR 33).
 //   - 5: a client that means to reach a cluster that this one mirrors has come by a failover,
 //     by an address that leads here now: it is taken as before version 5, and learns the
 //     rest from the metadata. Java's would forget all it knows, and may fail at it.
