@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"tidemark/internal/broker"
@@ -418,6 +419,11 @@ func (w *mirrors) mayFail(c *cluster, p *meta.Partition, far farCluster, reason 
 	switch reason {
 	case core.TopicIDMismatch, core.SourceTopicGone:
 		if w.kafka != nil && w.kafka.src.made > 1 {
+			w.k.probe("end: mirror stays FAILED, " + string(reason))
+			return ""
+		}
+	case core.SourceRewritten:
+		if w.kafka != nil && slices.ContainsFunc(w.kafka.src.parts, func(p *srcPartition) bool { return p.rewritten }) {
 			w.k.probe("end: mirror stays FAILED, " + string(reason))
 			return ""
 		}

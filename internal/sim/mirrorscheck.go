@@ -61,9 +61,8 @@ type siteServer struct {
 
 // attempt is a producer's write as it reached a broker.
 type attempt struct {
-	m     *machine
-	part  meta.PartitionID
-	lists timeline.List
+	m    *machine
+	part meta.PartitionID
 }
 
 func newArbiter(w *mirrors) *arbiter {
@@ -88,7 +87,7 @@ func (a *arbiter) attempted(m *machine, part meta.PartitionID, raw []byte) {
 	r, _ := m.node.Image().Partition(part.Topic, part.Number)
 	if r != nil {
 		sum := bodySum(raw)
-		a.attempts[sum] = append(a.attempts[sum], attempt{m: m, part: part, lists: r.Timelines})
+		a.attempts[sum] = append(a.attempts[sum], attempt{m: m, part: part})
 	}
 }
 
@@ -116,9 +115,17 @@ type siteJudge struct {
 	consent  map[consentTo]string       // plans that starts quoted
 	// uncleanly are the partitions that had an unclean election here.
 	uncleanly map[meta.PartitionID]bool
+	// timelines are those on which clients wrote, by the leader epoch.
+	timelines map[writtenIn]string
 	// adoptedAt is when a partition's list changed last.
 	adoptedAt map[meta.PartitionID]time.Duration
 	shrunk    time.Duration // when an unclean election or a cut last took records of a leader, -1: never
+}
+
+// writtenIn is a leader epoch of a partition in which clients may write.
+type writtenIn struct {
+	part  meta.PartitionID
+	epoch types.LeaderEpoch
 }
 
 // siteLog is what one process's log holds, as last read.
@@ -150,7 +157,7 @@ func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
 	return &siteJudge{
 		a: a, c: c, revs: map[string]meta.Revision{}, records: map[meta.PartitionID]*meta.PartitionRecord{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
 		logs: map[*held]*siteLog{}, before: map[string]*siteLog{}, promised: map[meta.PartitionID]map[*grain]bool{}, kept: map[string]map[string]bool{},
-		uncleanly: map[meta.PartitionID]bool{}, adoptedAt: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[consentTo]string{}, shrunk: -1,
+		uncleanly: map[meta.PartitionID]bool{}, timelines: map[writtenIn]string{}, adoptedAt: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[consentTo]string{}, shrunk: -1,
 	}
 }
 
@@ -220,7 +227,9 @@ func (s *siteJudge) look(m *machine, h *held) {
 		l.served = v.HighWatermark
 		for i := len(l.seq) - 1; i >= 0; i-- {
 			if g := l.seq[i]; g.next <= v.HighWatermark {
-				if g.committed&(1<<s.c.number) != 0 && s.promised[h.id][g] {
+				// What was promised lies behind what was, but where compaction had left it out
+				// of the log as it was then.
+				if g.committed&(1<<s.c.number) != 0 && s.promised[h.id][g] && !s.a.w.o.Compacted {
 					break
 				}
 				g.committed |= 1 << s.c.number
@@ -383,27 +392,20 @@ func (s *siteJudge) wrote(m *machine, h *held, b *shadowBatch, prev *grain) *gra
 	return g
 }
 
-// unseen finds a write that a crash hid when it was made: a client's, or a marker by
-// which a leader that began to serve ended what its promotion had left open (R23).
+// unseen finds a write that a crash hid when it was made, or that its leader's shard made
+// before it heard what the image shows: a client's, or a marker by which a leader that
+// began to serve ended what its promotion had left open (R23).
 func (s *siteJudge) unseen(m *machine, h *held, g *grain) bool {
 	if hd, err := batch.ParseHeader(g.raw); err == nil && hd.IsControl() && s.a.w.authors != nil {
 		if rec := s.records[h.id]; rec != nil && len(rec.Promotions) > 0 {
-			for _, e := range rec.Timelines {
-				if e.FirstEpoch <= g.epoch {
-					g.timeline = e.ID
-				}
-			}
+			g.timeline = s.timelines[writtenIn{h.id, g.epoch}]
 			s.a.w.k.probe("marker found after a crash")
 			return true
 		}
 	}
 	for _, at := range s.a.attempts[bodySum(g.raw)] {
 		if at.m == m && at.part == h.id {
-			for _, e := range at.lists {
-				if e.FirstEpoch <= g.epoch {
-					g.timeline = e.ID
-				}
-			}
+			g.timeline = s.timelines[writtenIn{h.id, g.epoch}]
 			s.a.w.k.probe("write found after a crash")
 			return true
 		}

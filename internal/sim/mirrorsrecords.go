@@ -74,6 +74,9 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	}
 	old := s.records[id]
 	s.records[id] = rec
+	if last, ok := rec.Timelines.Last(); ok && rec.Writable {
+		s.timelines[writtenIn{id, rec.LeaderEpoch}] = last.ID
+	}
 	if s.c.topic != id.Topic && !s.c.topic.IsZero() && old == nil {
 		return // another topic's
 	}
