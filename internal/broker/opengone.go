@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
@@ -51,7 +52,7 @@ func (d *logDir) distrustLosses(l *slog.Logger) {
 	}
 	var lost []string
 	for _, tp := range d.checkpoints.WithRecords() {
-		if !d.found[tp.String()] && !strings.HasPrefix(tp.Topic, forkPrefix) {
+		if !d.found[tp.String()] && !strings.HasPrefix(tp.Topic, core.DrillPrefix) {
 			lost = append(lost, tp.String())
 		}
 	}
@@ -59,9 +60,6 @@ func (d *logDir) distrustLosses(l *slog.Logger) {
 		distrust("folders of partitions are gone", "partitions", len(lost), "first", lost[0])
 	}
 }
-
-// forkPrefix begins the names of a drill's topics: their folders may not have their names yet.
-const forkPrefix = "drill."
 
 // wrongID is the error for a folder whose partition.metadata names another topic
 // although its timelines begin as the record's do: the file is damaged, and the

@@ -16,6 +16,7 @@ import (
 	"tidemark/internal/clock"
 	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/etcd"
@@ -215,7 +216,7 @@ func (b *Broker) clearMarks(image *meta.Image, d *logDir) {
 		return
 	}
 	for _, tp := range d.checkpoints.WithRecords() {
-		if !d.found[tp.String()] && !strings.HasPrefix(tp.Topic, forkPrefix) && b.isNotOurs(image, tp) {
+		if !d.found[tp.String()] && !strings.HasPrefix(tp.Topic, core.DrillPrefix) && b.isNotOurs(image, tp) {
 			d.checkpoints.Forget(tp)
 		}
 	}

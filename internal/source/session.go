@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/batch"
 	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
@@ -67,6 +68,20 @@ type FetchedPartition struct {
 	// Records are whole batches and perhaps the beginning of one more, as received.
 	// They are valid until the answer's last Release.
 	Records []byte
+}
+
+// Outgrows gives the size in bytes of the first batch if it is larger than the limit that it
+// was asked with and didn't come whole; 0 otherwise. Kafka gives the first batch of an answer
+// whole, whatever its size, but only the first.
+func (p *FetchedPartition) Outgrows(bytesMax int32) int32 {
+	if p.Code != 0 || p.Err != nil || len(p.Records) < batch.HeaderSize {
+		return 0
+	}
+	h, err := batch.ParseHeader(p.Records)
+	if err != nil || h.Size() <= len(p.Records) || h.Size() <= int(bytesMax) {
+		return 0
+	}
+	return int32(h.Size())
 }
 
 // FetchAnswer is the answer to one fetch. It holds a part of the budget until

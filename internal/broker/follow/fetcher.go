@@ -379,16 +379,13 @@ func (f *fetcher) refused(w *wanted, p *source.FetchedPartition) {
 }
 
 // tooLarge raises the limit of a partition whose next batch doesn't fit into it,
-// and reports whether it did. Only the first batch of an answer comes whole.
+// and reports whether it did.
 func (f *fetcher) tooLarge(w *wanted, p *source.FetchedPartition) bool {
-	if p.Code != 0 || len(p.Records) < batch.HeaderSize {
+	size := p.Outgrows(w.bytesMax)
+	if size == 0 {
 		return false
 	}
-	h, err := batch.ParseHeader(p.Records)
-	if err != nil || h.Size() <= len(p.Records) || h.Size() <= int(w.bytesMax) {
-		return false
-	}
-	w.bytesMax = int32(h.Size())
+	w.bytesMax = size
 	f.join(p.TopicPartition, w)
 	return true
 }

@@ -334,16 +334,16 @@ func awaitShards(ctx context.Context, done <-chan struct{}, left func() int64) {
 }
 
 // tooLarge raises the limit of a partition whose next batch doesn't fit into it,
-// and reports whether it did. Kafka gives the first batch of an answer whole, but only the first.
+// and reports whether it did.
 func (f *fetcher) tooLarge(w *want, p *source.FetchedPartition) bool {
-	if w.fetch.Peek || p.Code != 0 || p.Err != nil || len(p.Records) < batch.HeaderSize {
+	if w.fetch.Peek {
 		return false
 	}
-	h, err := batch.ParseHeader(p.Records)
-	if err != nil || h.Size() <= len(p.Records) || h.Size() <= int(w.bytesMax) {
+	size := p.Outgrows(w.bytesMax)
+	if size == 0 {
 		return false
 	}
-	w.bytesMax = int32(h.Size())
+	w.bytesMax = size
 	f.join(p.TopicPartition, w)
 	return true
 }

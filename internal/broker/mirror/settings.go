@@ -84,7 +84,7 @@ func newFilter(rec *meta.MirrorRecord) (*filter, error) {
 		return regexp.Compile("^(?:" + expr + ")$")
 	}
 	const everything, nothing = ".*", "[^\\s\\S]"
-	f := &filter{forks: strings.Contains(strings.ReplaceAll(rec.Topics, "\\", ""), "drill.")}
+	f := &filter{forks: strings.Contains(strings.ReplaceAll(rec.Topics, "\\", ""), core.DrillPrefix)}
 	var err error
 	if f.topics, err = compile("topics", rec.Topics, everything); err != nil {
 		return nil, err

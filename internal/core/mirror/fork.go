@@ -77,12 +77,15 @@ func ValidDrillName(name string) error {
 	return nil
 }
 
-// ForkPrefix begins the names of a drill's topics and groups.
-func ForkPrefix(drill string) string { return "drill." + drill + "." }
+// DrillPrefix begins the names of all drills' topics and groups.
+const DrillPrefix = "drill."
+
+// ForkPrefix begins the names of one drill's topics and groups.
+func ForkPrefix(drill string) string { return DrillPrefix + drill + "." }
 
 // IsForkName reports whether a topic is named as a drill's are.
 func IsForkName(topic string) bool {
-	rest, ok := strings.CutPrefix(topic, "drill.")
+	rest, ok := strings.CutPrefix(topic, DrillPrefix)
 	drill, of, named := strings.Cut(rest, ".")
 	return ok && named && of != "" && ValidDrillName(drill) == nil
 }
