@@ -199,6 +199,9 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 	} else {
 		refusal = core.Judge(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &plan)
 	}
+	if refusal.Reason == "" && m.hasEnded(p.Mirror, p.StartID) {
+		refusal = core.Refusal{Reason: core.StaleRequest, Detail: "the mirror was failed over before this start had adopted anything"}
+	}
 	if refusal.Reason == "" {
 		next, a := core.AdoptStart(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &own, m.o.Node.Now())
 		if a.Refused.Reason == "" {
@@ -216,6 +219,14 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 		return o, nil // it needed no fence
 	}
 	return o, newAwaited(l.id, rev, back)
+}
+
+// hasEnded reports whether a start of a mirror was ordered to end, as far as this node has
+// heard: what begins to follow it now would be no part of what was ordered, a cut that
+// was found for the partitions that were there above all (I-260).
+func (m *Mirrors) hasEnded(name, start string) bool {
+	e, ok := m.o.Node.Image().Mirror(name)
+	return ok && !m.o.Rules.MadeUnasked && start != "" && e.Record.StartID == start && e.Record.Want == meta.WantStopped
 }
 
 // goBackAll opens what was fenced for a start that can't go on.
