@@ -73,8 +73,11 @@ func (s *siteJudge) returned(id meta.PartitionID, old, now *meta.PartitionRecord
 // closed at the source, for this attempt. An operator there may have opened it.
 func (s *siteJudge) orderedSwitch(r *meta.MirrorRecord) {
 	w := s.a.w
-	if r.Want != meta.WantStopped || s.wants[r.Name] != meta.WantRunning || r.Switch == nil || r.Switch.State != meta.SwitchOrdered || w.verbs["reopen"] > 0 {
+	if r.Want != meta.WantStopped || s.wants[r.Name] != meta.WantRunning || w.verbs["reopen"] > 0 {
 		return
+	}
+	if sw := r.Switch; sw == nil || sw.State != meta.SwitchOrdered || sw.StartID != r.StartID {
+		return // an operator's failover, perhaps in a start after that of the last switchover
 	}
 	w.k.probe("switchover: ordered")
 	for _, c := range w.sites {

@@ -42,6 +42,12 @@ func startSwitchback(t *testing.T) *switchback {
 	return s
 }
 
+// awaitWrites waits until the leader takes writes: it sees the record a moment after the store has it.
+func (s *side) awaitWrites(t *testing.T) {
+	t.Helper()
+	harness.Eventually(t, "writes are taken by "+s.name, func() bool { return s.tryWrite(t, "may we") == nil })
+}
+
 // attempt is the mirror's newest switchover, as a node that wasn't stopped or cut off knows it.
 func (s *switchback) attempt(t *testing.T, node types.BrokerID) meta.Switchover {
 	t.Helper()
@@ -67,6 +73,7 @@ func TestASourceOpensAfterItsSwitchoversNode(t *testing.T) {
 	if rec.Fence != nil || rec.LeaderEpoch != before.LeaderEpoch+1 || rec.Returned == nil || rec.Returned.Attempt != before.Fence.Attempt {
 		t.Errorf("the source is %+v after %+v", rec, before)
 	}
+	s.a.awaitWrites(t)
 	s.a.write(t, 1, "goes on", 2)
 	harness.Eventually(t, "it is told", func() bool {
 		for _, id := range []types.BrokerID{2, 3} {
@@ -118,6 +125,7 @@ func TestASourceOpensAfterALoneNodesRestart(t *testing.T) {
 	}
 	b.restart(t)
 	harness.Eventually(t, "the source is open again", func() bool { return a.record(0).Writable })
+	a.awaitWrites(t)
 	a.write(t, 1, "goes on", 1)
 	if b.record(0).Writable {
 		t.Error("the mirror was promoted")
@@ -135,10 +143,19 @@ func TestASourceStaysClosedAfterTheOrder(t *testing.T) {
 	s.cluster.Lapse(t, 1)
 	harness.Eventually(t, "the mirror is promoted without the node", func() bool {
 		rec := s.cluster.Nodes[2].RecordOf(backTopic, 0)
-		return rec.Writable && rec.Leader != 1 && rec.Leader != types.NoBroker
+		return rec != nil && rec.Writable && rec.Leader != 1 && rec.Leader != types.NoBroker
 	})
 	s.cluster.Stores[1].Cut(false)
 	<-s.done // it may have been told or not
+	harness.Eventually(t, "all nodes know that it is promoted", func() bool {
+		for _, n := range s.cluster.Nodes {
+			if rec := n.RecordOf(backTopic, 0); rec == nil || !rec.Writable || rec.Leader == types.NoBroker || n.Ready() != nil {
+				return false
+			}
+		}
+		return true
+	})
+	s.b.awaitWrites(t)
 	s.b.write(t, 1, "here", 2)
 	if err := s.a.tryWrite(t, "two writers"); err == nil {
 		t.Error("the source takes writes beside the promoted mirror")
