@@ -83,7 +83,7 @@ func mirrorsMutations() []*Mutation {
 				o.Sites, o.SlowMessage, o.SlowWatch = 3, 0.4, 0.3
 				o.Rates["mirror"], o.Rates["failover"] = 20, 60
 			}}),
-		of("switches-nothing", "R23: a switchover goes on though everything was promoted (I-262)", append([]string{"PromotedOnce", "Convergence"}, harm...),
+		of("switches-nothing", "R23: a switchover goes on though everything was promoted (I-262)", append([]string{"PromotedOnce", "Convergence", "OrderedOrReturned"}, harm...),
 			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{SwitchesNothing: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)
 				o.LateVerbs = 0.7
