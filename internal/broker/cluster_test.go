@@ -27,6 +27,8 @@ type fleet struct {
 	store *mem.Store
 	nodes map[types.BrokerID]*fleetNode
 	set   []string
+	// over, if not nil, puts something over the disks of nodes that start.
+	over func(vfs.FS) vfs.FS
 }
 
 type fleetNode struct {
@@ -65,7 +67,11 @@ func (f *fleet) start(id types.BrokerID, settings ...string) *fleetNode {
 		f.t.Fatal(err)
 	}
 	n := &fleetNode{fs: fs, store: &storetest.Severed{Store: f.store}}
-	if n.Broker, err = Open(testContext(f.t), cfg, Options{FS: fs, Store: n.store}); err != nil {
+	disk := vfs.FS(fs)
+	if f.over != nil {
+		disk = f.over(fs)
+	}
+	if n.Broker, err = Open(testContext(f.t), cfg, Options{FS: disk, Store: n.store}); err != nil {
 		f.t.Fatal(err)
 	}
 	f.nodes[id] = n

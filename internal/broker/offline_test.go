@@ -9,6 +9,7 @@ import (
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
+	"tidemark/internal/vfs"
 	"tidemark/internal/vfs/faultfs"
 	"tidemark/internal/wire"
 )
@@ -149,4 +150,27 @@ func TestAnOfflineFollowerLeavesTheISR(t *testing.T) {
 		t.Error(err)
 	}
 	f.record(other, 0, "the other dir's stays", both)
+}
+
+// TestAFollowerThatIsReadAgainJoinsAgain: also where its leader has nothing new for it.
+func TestAFollowerThatIsReadAgainJoinsAgain(t *testing.T) {
+	f := newFleet(t, 2, "replica.lag.time.max.ms=600000")
+	id := f.create("a", oneOf(1, 2))
+	both := func(r *meta.PartitionRecord) bool { return len(r.ISR) == 2 }
+	f.record(id, 0, "both are in sync", both)
+	mustAppend(t, mustPartition(t, f.nodes[1].Broker, "a", 0), "x")
+	closeNode(t, f.nodes[2].Broker)
+	var bad *faultfs.Injected
+	f.over = func(fs vfs.FS) vfs.FS {
+		faults := faultfs.New(fs)
+		bad = faults.Inject(faultfs.Rule{Kinds: faultfs.Open, Pattern: "/data/a-0/*"})
+		return faults
+	}
+	f.start(2)
+	eventually(t, "its replica is offline", func() bool {
+		p, ok := f.nodes[2].PartitionByName("a", 0)
+		return ok && p.down.Load()
+	})
+	bad.Remove()
+	f.record(id, 0, "it has joined again", both)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -107,6 +108,7 @@ func startMessage(list []outcome) []string {
 func (m *Mirrors) startHere(ctx context.Context, p part) ([]outcome, error) {
 	m.starting.Add(1)
 	defer m.starting.Add(-1)
+	m.awaitStart(ctx, p)
 	s, err := m.look(ctx, p)
 	if err != nil {
 		return nil, err
@@ -140,6 +142,23 @@ func (m *Mirrors) startHere(ctx context.Context, p part) ([]outcome, error) {
 		return out, err
 	}
 	return out, m.writeEach(ctx, adoptions, out)
+}
+
+// A part is often asked before this node's image shows the start that it is of.
+const (
+	startPause = 20 * time.Millisecond
+	startTries = 250 // five seconds
+)
+
+// awaitStart waits, for a while, until this node has heard of the start that a part is of: an
+// adoption compares the mirror's record, and would be refused for nothing.
+func (m *Mirrors) awaitStart(ctx context.Context, p part) {
+	for range startTries {
+		e, ok := m.o.Node.Image().Mirror(p.Mirror)
+		if p.StartID == "" || ok && e.Record.StartID == p.StartID || !pause(ctx, startPause) {
+			return
+		}
+	}
 }
 
 // writeEach commits changes by place and notes what came too late.
@@ -199,14 +218,17 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 	} else {
 		refusal = core.Judge(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &plan)
 	}
-	if refusal.Reason == "" && m.hasEnded(p.Mirror, p.StartID) {
+	unended, ended := m.standing(p)
+	if refusal.Reason == "" && ended {
 		refusal = core.Refusal{Reason: core.StaleRequest, Detail: "the mirror was failed over before this start had adopted anything"}
 	}
 	if refusal.Reason == "" {
 		next, a := core.AdoptStart(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &own, m.o.Node.Now())
 		if a.Refused.Reason == "" {
 			m.tellStart(p.Mirror, l, a, &plan, next.LeaderEpoch)
-			return outcome{TopicPartition: l.tp}, newAwaited(l.id, rev, next)
+			adoption := newAwaited(l.id, rev, next)
+			adoption.beside = unended
+			return outcome{TopicPartition: l.tp}, adoption
 		}
 		refusal = a.Refused
 	}
@@ -221,12 +243,22 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 	return o, newAwaited(l.id, rev, back)
 }
 
-// hasEnded reports whether a start of a mirror was ordered to end, as far as this node has
-// heard: what begins to follow it now would be no part of what was ordered, a cut that
-// was found for the partitions that were there above all (I-260).
-func (m *Mirrors) hasEnded(name, start string) bool {
-	e, ok := m.o.Node.Image().Mirror(name)
-	return ok && !m.o.Rules.MadeUnasked && start != "" && e.Record.StartID == start && e.Record.Want == meta.WantStopped
+// standing reports whether the start that a part names was ordered to end: what begins to
+// follow it now would be no part of what was ordered, a cut that was found for the
+// partitions that were there above all (I-260). What this node has yet to hear of is
+// compared in the adoption's transaction: the mirror's record is still the one looked at.
+func (m *Mirrors) standing(p part) (holds []meta.Compare, ended bool) {
+	if m.o.Rules.MadeUnasked {
+		return nil, false
+	}
+	image := m.o.Node.Image()
+	key := image.Keys().Mirror(p.Mirror)
+	e, ok := image.Mirror(p.Mirror)
+	if !ok {
+		return []meta.Compare{meta.Absent(key)}, false
+	}
+	return []meta.Compare{meta.ModRevisionIs(key, e.ModRevision)},
+		p.StartID != "" && e.Record.StartID == p.StartID && e.Record.Want == meta.WantStopped
 }
 
 // goBackAll opens what was fenced for a start that can't go on.

@@ -32,6 +32,9 @@ type change struct {
 	id     meta.PartitionID
 	from   meta.Revision // of the record that the new one was made from
 	record meta.PartitionRecord
+	// beside is what must hold besides for the change to be right; where it no longer does
+	// the change is refused (R8).
+	beside []meta.Compare
 	// done is called once the outcome is certain and the image shows it (R8). It
 	// must not block.
 	done func(applied bool)
@@ -125,6 +128,7 @@ func (w *writer) planOf(image *meta.Image, c *change, me control.Me) (meta.Plan,
 		return meta.Plan{}, false
 	}
 	plan, err := control.UpdatePartition(image, c.id.Topic, c.id.Number, c.record, me)
+	plan.If = append(plan.If, c.beside...)
 	return plan, err == nil && len(plan.Then) > 0
 }
 
@@ -178,7 +182,8 @@ func (w *writer) settle(ctx context.Context, plan meta.Plan, c *change, err erro
 			return
 		}
 		if errors.Is(err, metastore.ErrRefused) {
-			// The record is as it was, so another compare failed: our registration is another one.
+			// The record is as it was, so another compare failed: our registration is another one,
+			// or what the change was decided on beside it is.
 			c.done(false)
 			return
 		}

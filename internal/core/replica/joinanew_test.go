@@ -28,3 +28,30 @@ func TestWhoLeftFetchesAnew(t *testing.T) {
 		t.Error("it fetches and may not join")
 	}
 }
+
+// TestWhoWasLateJoinsForWhatItHasFetchedSince: the leader takes a late follower out; before
+// that is in force the follower has caught up with a log that gets nothing more, so that it
+// asks for nothing again.
+func TestWhoWasLateJoinsForWhatItHasFetchedSince(t *testing.T) {
+	state := LeaderState{Revision: 5, LeaderEpoch: 4, Replicas: []types.BrokerID{1, 2}, ISR: []meta.ISRMember{{ID: 1, BrokerEpoch: 7}, {ID: 2, BrokerEpoch: 9}},
+		MinISR: 1, LogEnd: 10, HighWatermark: 5, LagMax: 1000}
+	l := Leader{}
+	l.Lead(1, state)
+	l.SetBroker(2, BrokerView{Epoch: 9})
+	fetch := FollowerFetch{Replica: 2, BrokerEpoch: 9, Offset: 5, LogStart: 0, LeaderEpoch: 4}
+	if _, _, denied := l.Fetched(fetch); denied != Granted {
+		t.Fatal(denied)
+	}
+	if change := l.Shrink(2000); change == nil || len(change.ISR) != 1 {
+		t.Fatalf("%+v", change)
+	}
+	fetch.Offset, fetch.Now = 10, 2001
+	if _, _, denied := l.Fetched(fetch); denied != Granted {
+		t.Fatal(denied)
+	}
+	state.Revision, state.ISR = 6, state.ISR[:1]
+	l.Lead(1, state) // the record comes before the answer
+	if change := l.Join(2002); change == nil || len(change.ISR) != 2 {
+		t.Errorf("it stays out: %+v", change)
+	}
+}

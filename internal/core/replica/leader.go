@@ -124,13 +124,15 @@ func (l *Leader) Lead(local types.BrokerID, s LeaderState) (isNew, ok bool) {
 	return isNew, true
 }
 
-// forgetWhoLeft has those who are in the ISR no more prove their positions anew: one
-// may have been taken out by another than this leader, as its disk failed, and would be
-// let in again for what it once fetched (R15).
+// forgetWhoLeft has those whom another than this leader has taken out of the ISR prove
+// their positions anew: one whose disk failed would be let in again for what it once
+// fetched (R15). Whom this leader meant to take out was late, and what it has fetched since
+// counts: it may stand at the end of an idle log, where it asks for nothing again (KIP-227).
 func (l *Leader) forgetWhoLeft(isr []meta.ISRMember) {
 	for _, m := range l.isr {
-		stays := slices.ContainsFunc(isr, func(n meta.ISRMember) bool { return n.ID == m.ID })
-		if p := l.followers[m.ID]; p != nil && !stays {
+		isHim := func(n meta.ISRMember) bool { return n.ID == m.ID }
+		isOurs := l.pending != nil && !slices.ContainsFunc(l.pending.ISR, isHim)
+		if p := l.followers[m.ID]; p != nil && !isOurs && !slices.ContainsFunc(isr, isHim) {
 			p.provedIn = types.NoLeaderEpoch
 		}
 	}
