@@ -121,8 +121,11 @@ func (w *world) switchOver(p, s *cluster) (clean bool) {
 	}
 	w.log("  switchover to %s: %v", s.name, err)
 	w.saw("switchover: went back, or was not answered", 1)
-	if w.r.IntN(2) == 0 {
+	switch w.r.IntN(3) {
+	case 0:
 		w.reopen(p)
+	case 1:
+		w.opensByItself(p, s)
 	}
 	w.failOver(s, mirrorName, false)
 	return false
@@ -146,6 +149,29 @@ func (w *world) reopen(p *cluster) {
 			}
 		}
 		return lookErr
+	})
+}
+
+// opensByItself waits until nothing is closed any more by a switchover that ended before its
+// order, whatever has become of the node that was at work (ADR 32); it was ordered where the mirror is written.
+func (w *world) opensByItself(p, s *cluster) {
+	w.keepTrying("return of "+p.name, func() error {
+		mirrored, err := s.look(w.t.Context())
+		if err != nil {
+			return err
+		}
+		for _, rec := range mirrored.partitions {
+			if rec.Writable {
+				return nil
+			}
+		}
+		r, err := p.look(w.t.Context())
+		for tp, rec := range r.partitions {
+			if rec.Fence != nil {
+				return fmt.Errorf("%s is still closed for attempt %d", tp, rec.Fence.Attempt.Number)
+			}
+		}
+		return err
 	})
 }
 

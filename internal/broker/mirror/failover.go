@@ -356,7 +356,10 @@ func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, err
 			}
 			return err
 		}
-		req := core.PromoteRequest{TimelineID: r.m.o.IDs.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now()}
+		req := core.PromoteRequest{
+			TimelineID: r.m.o.IDs.Fresh(), Step: r.settings.Load().PromotionStep, Now: r.m.o.Node.Now(),
+			TellsMadeAgain: r.m.o.Node.Image().FeatureLevel(meta.FeatureMetadata) >= meta.LevelAttempts,
+		}
 		if err := r.atCut(&req, rec, p.id); err != nil {
 			return err
 		}

@@ -69,6 +69,9 @@ func lossOf(made *meta.PromotionRecord) *Loss {
 		l.Records = max(int64(made.SourceEnd-made.LogEnd), 0)
 		l.Ms = max(int64(made.At-made.SourceSeenAt), int64(made.MissingMs), 0)
 	}
+	if made.SourceMadeAgain {
+		return l.madeAgain()
+	}
 	return l
 }
 

@@ -90,12 +90,21 @@ func TestLossOfATopicThatWasMadeAgain(t *testing.T) {
 		t.Errorf("before the failover: %+v", l)
 	}
 	own := core.Own{Log: replica.Log{}}
-	done, err := core.Promote(&rec, core.PromoteRequest{TimelineID: "x", Now: 60, Own: &own})
+	done, err := core.Promote(&rec, core.PromoteRequest{TimelineID: "x", Now: 60, Own: &own, TellsMadeAgain: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if st := status(done.Record); !st.Loss.MadeAgain || st.Loss.Known || st.Reason != "" || lossLine(types.TopicPartition{Topic: "t"}, 0, st.Loss) == "" {
 		t.Errorf("after it: %+v, %q", st.Loss, st.Reason)
+	}
+	// What a later start was refused for says nothing of the promotion before.
+	below, err := core.Promote(&rec, core.PromoteRequest{TimelineID: "x", Now: 60, Own: &own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	below.Record.Mirror.Reason = rec.Mirror.Reason
+	if st := status(below.Record); st.Loss.MadeAgain {
+		t.Errorf("of an earlier promotion: %+v", st.Loss)
 	}
 }
 

@@ -85,9 +85,7 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 		p.Promotion = promotionOf(rec)
 		p.LagRecords, p.LagBytes, p.LagMs = 0, 0, 0
 		if n := len(rec.Promotions); n > 0 {
-			if p.Loss = lossOf(&rec.Promotions[n-1]); core.MadeAgain(mi) {
-				p.Loss, p.Reason = p.Loss.madeAgain(), ""
-			}
+			p.Loss = lossOf(&rec.Promotions[n-1])
 		}
 		if r := m.run(mi.Name); r != nil {
 			if p.SplitBrain = r.watch.alarmOf(e.ID); p.SplitBrain != nil {

@@ -200,6 +200,9 @@ type PromotionRecord struct {
 	PromotedEpoch types.LeaderEpoch `json:"promotedEpoch"`
 	// EndBefore is the log end before a consistent cut took records above LogEnd; 0 if none was cut.
 	EndBefore types.Offset `json:"endBefore,omitempty" level:"2"`
+	// SourceMadeAgain: the source's topic had been deleted and made again, so that what the
+	// new one held is not here, and not counted.
+	SourceMadeAgain bool `json:"sourceMadeAgain,omitempty" level:"4"`
 }
 
 // Clone copies the record so that no slice or pointer is shared. Whoever wants

@@ -30,6 +30,8 @@ type PromoteRequest struct {
 	// Facts are what the leader's machine last saw of the source; nil if there is no
 	// machine, then the record's facts count.
 	Facts *Facts
+	// TellsMadeAgain: the cluster's records may say so (meta.LevelAttempts).
+	TellsMadeAgain bool
 	// MissingMs is the age of the oldest source record that the log lacks, 0 if that is not known.
 	MissingMs types.Millis
 }
@@ -100,18 +102,15 @@ func Promote(rec *meta.PartitionRecord, r PromoteRequest) (Promotion, error) {
 		return Promotion{}, fmt.Errorf("promotion: %w", err)
 	}
 	out.LeaderEpoch, out.Writable = made.PromotedEpoch, true
-	out.Mirror.State = meta.MirrorStopped
-	if !MadeAgain(rec.Mirror) { // else that stays told: it bounds what may be said of the loss
-		out.Mirror.Reason = ""
-	}
+	out.Mirror.State, out.Mirror.Reason = meta.MirrorStopped, ""
 	forgetStart(out.Mirror)
 	out.Promotions = append(out.Promotions, made)
 	checkChange(rec, &out)
 	return Promotion{Record: out, Made: made, OnLeaderOnlyFrom: min(made.HighWatermark, made.LogEnd), OnLeaderOnlyTo: made.LogEnd}, nil
 }
 
-// MadeAgain reports that the source's topic was found to be another one of the same name,
-// by a partition that is its mirror still, or was when it was promoted: what that one holds isn't here.
+// MadeAgain reports that a mirror's partition has found the source's topic to be another one
+// of the same name: what that one holds isn't here.
 func MadeAgain(m *meta.MirrorState) bool {
 	r, _ := ReasonOf(m.Reason)
 	return r == TopicIDMismatch
@@ -199,7 +198,8 @@ func promotionRecord(rec *meta.PartitionRecord, r PromoteRequest, f Facts) (meta
 		SourceClusterID: rec.Mirror.SourceClusterID, StartID: rec.Mirror.StartID, Mirror: rec.Mirror.Name,
 		LastMirroredEpoch: lastRecord, LogEnd: kept.LogEnd, HighWatermark: min(r.Own.HighWatermark, kept.LogEnd), EndBefore: endBefore,
 		SourceStart: f.Start, SourceEnd: f.End, SourceEpoch: f.LeaderEpoch, SourceSeenAt: f.SeenAt,
-		NeverFetched: !f.Copied, MissingMs: max(r.MissingMs, 0), At: r.Now, PromotedEpoch: epoch,
+		SourceMadeAgain: r.TellsMadeAgain && MadeAgain(rec.Mirror),
+		NeverFetched:    !f.Copied, MissingMs: max(r.MissingMs, 0), At: r.Now, PromotedEpoch: epoch,
 	}, nil
 }
 
