@@ -10,6 +10,7 @@ import (
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
+	"tidemark/internal/log"
 	"tidemark/internal/metastore/mem"
 )
 
@@ -457,6 +458,11 @@ func (w *mirrors) behindSource(c *cluster, p *meta.Partition, far farCluster) st
 			}
 			return fmt.Sprintf("the log ends at %d, the source's at %d", end, at)
 		}
+		// A source that lost its last records may have as many others by now, before its mirror asks again.
+		ours, theirs := w.lastEpoch(c, p.ID), w.lastEpoch(f.c, p.ID)
+		if ours != theirs && ours >= 0 && theirs >= 0 && !w.roundabout(c, p.ID, map[int]bool{}) {
+			return fmt.Sprintf("the last record is of epoch %d, the source's of %d", ours, theirs)
+		}
 	case kafkaFar:
 		if p.ID.Topic != f.s.topic {
 			return "the source's topic is another one and it doesn't say so"
@@ -474,23 +480,42 @@ func (w *mirrors) behindSource(c *cluster, p *meta.Partition, far farCluster) st
 
 // leaderEnd is the log end of a partition's leader, -1 if it can't be seen.
 func (w *mirrors) leaderEnd(c *cluster, id meta.PartitionID) types.Offset {
-	r := c.record(id)
-	if r == nil {
-		return -1
-	}
-	m := c.machine(r.Leader)
-	if m == nil || !m.serves() {
-		return -1
-	}
-	part, ok := m.node.Broker().Partition(id.Topic, id.Number)
-	if !ok {
-		return -1
-	}
-	v, ok := part.View()
+	v, ok := w.leaderView(c, id)
 	if !ok {
 		return -1
 	}
 	return v.LogEnd
+}
+
+// lastEpoch is the leader epoch of a partition's last record, NoLeaderEpoch if its leader
+// holds none or can't be seen.
+func (w *mirrors) lastEpoch(c *cluster, id meta.PartitionID) types.LeaderEpoch {
+	v, ok := w.leaderView(c, id)
+	if !ok || v.LogStart >= v.LogEnd {
+		return types.NoLeaderEpoch
+	}
+	e, ok := v.History.EpochForOffset(v.LogEnd - 1)
+	if !ok {
+		return types.NoLeaderEpoch
+	}
+	return e
+}
+
+// leaderView is the log of a partition's leader, false if it can't be seen.
+func (w *mirrors) leaderView(c *cluster, id meta.PartitionID) (log.View, bool) {
+	r := c.record(id)
+	if r == nil {
+		return log.View{}, false
+	}
+	m := c.machine(r.Leader)
+	if m == nil || !m.serves() {
+		return log.View{}, false
+	}
+	part, ok := m.node.Broker().Partition(id.Topic, id.Number)
+	if !ok {
+		return log.View{}, false
+	}
+	return part.View()
 }
 
 // final reads everything once more and compares all replicas of all clusters.
