@@ -1,12 +1,16 @@
 package embed_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -293,6 +297,61 @@ func TestNeverComesUp(t *testing.T) {
 }
 
 // TestSixNodes: five vote, the sixth asks them; once a voter is taken out for good, the sixth takes its place.
+// TestAMemberThatOthersHaveYetToHearOf: a new member asks one that doesn't know of it yet,
+// as one that lags behind the others. Its start failed, and its folder was called damaged.
+func TestAMemberThatOthersHaveYetToHearOf(t *testing.T) {
+	g := newGrown(t)
+	g.start("a", "")
+	g.start("b", "a")
+	g.voters("a", 2)
+	admitted, asked := make(chan error, 1), make(chan struct{})
+	g.options = func(_ string, o *embed.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(firstWrite(asked), &slog.HandlerOptions{Level: slog.LevelDebug}))
+		o.Join = func(ctx context.Context, r member.JoinRequest) (member.JoinAnswer, error) {
+			answer, err := g.nodes["a"].Admit(ctx, member.JoinRequest{Name: r.Name, PeerURL: r.PeerURL, ClientURL: r.ClientURL, Probe: true})
+			if err != nil || r.Probe {
+				return answer, err
+			}
+			all, err := g.nodes["a"].Members(ctx)
+			for _, m := range all {
+				answer.Members = append(answer.Members, m.Name+"="+m.Peer)
+			}
+			answer.Members, answer.Voter = append(answer.Members, r.Name+"="+r.PeerURL), true
+			go func() { // the answer comes before the others know
+				select {
+				case <-asked:
+				case <-t.Context().Done():
+				}
+				_, err := g.nodes["a"].Admit(context.WithoutCancel(ctx), r)
+				admitted <- err
+			}()
+			return answer, err
+		}
+	}
+	g.start("c", "a")
+	if err := <-admitted; err != nil {
+		t.Fatal(err)
+	}
+	g.voters("a", 3)
+	g.put("c", "/k", "1")
+	g.want("b", "/k", "1")
+}
+
+// firstWrite closes itself when the log says that a member was not heard of.
+func firstWrite(c chan struct{}) io.Writer {
+	var once sync.Once
+	return writerFunc(func(b []byte) (int, error) {
+		if bytes.Contains(b, []byte("hasn't heard of this one yet")) {
+			once.Do(func() { close(c) })
+		}
+		return len(b), nil
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
 func TestSixNodes(t *testing.T) {
 	g := newGrown(t)
 	g.options = func(_ string, o *embed.Options) { o.Look = 200 * time.Millisecond }

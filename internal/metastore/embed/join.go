@@ -114,7 +114,7 @@ func (s *Server) startMember(ctx context.Context, fresh bool) error {
 			s.o.Logger.Warn("metadata: this member listens without TLS where other machines reach it; set metadata.ssl.*, or metadata.plaintext=true if that is meant", "at", s.place.Peer)
 		}
 	}
-	if err := s.launch(s.config(s.place)); err != nil {
+	if err := s.launchMember(ctx, fresh); err != nil {
 		return err
 	}
 	if !fresh && s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID()) == nil {
@@ -140,6 +140,36 @@ func (s *Server) startMember(ctx context.Context, fresh bool) error {
 	s.work.Go(func() { s.becomeVoter(remote) })
 	return nil
 }
+
+// unheardMost bounds how long a new member starts anew because the others haven't heard of it.
+const unheardMost = 30 * time.Second
+
+// launchMember starts the etcd of one member of several. A new one learns who the members
+// are from the first of them that answers, which may have yet to hear of it: etcd takes that
+// for a list that contradicts ours, and is started anew.
+func (s *Server) launchMember(ctx context.Context, fresh bool) error {
+	folder := filepath.Join(s.o.Dir, etcdFolder)
+	for began := time.Now(); ; {
+		err := s.launch(s.config(s.place))
+		if err == nil || !fresh || !isUnheardOf(err) || exists(filepath.Join(folder, "member", "wal")) || time.Since(began) > unheardMost {
+			return err
+		}
+		s.o.Logger.Debug("metadata: a member that was asked hasn't heard of this one yet; trying again", "err", err)
+		select {
+		case <-time.After(promotePause):
+		case <-ctx.Done():
+			return err
+		}
+		// Nothing was taken in yet, but etcd has made its database.
+		if err := os.RemoveAll(folder); err != nil {
+			return err
+		}
+	}
+}
+
+// isUnheardOf reports that etcd was told other members than those it was to find. It
+// has no error of its own for that.
+func isUnheardOf(err error) bool { return strings.Contains(err.Error(), "error validating peerURLs") }
 
 // becomeVoter asks for promotion until this member has caught up, and then
 // answers itself.
