@@ -49,6 +49,15 @@ func dataOf(t *testing.T, run *transactionRun, epoch int16) []byte {
 
 func markerOf(kind batch.MarkerKind) []byte { return batch.NewMarker(kind, 5, 1, 1, 1) }
 
+// wantFound compares what a judge has found with the invariant that a story breaks, "" for none.
+func (j *txnJudge) wantFound(t *testing.T, breaks string) {
+	t.Helper()
+	found := j.w.k.failure
+	if breaks == "" && found != nil || breaks != "" && (found == nil || found.Invariant != breaks) {
+		t.Errorf("found %v, want %q", found, breaks)
+	}
+}
+
 // Each check of transactions fails on a history that breaks it, and on no other.
 func TestTransactionsAreJudged(t *testing.T) {
 	commit, abort := markerOf(batch.Commit), markerOf(batch.Abort)
@@ -57,12 +66,7 @@ func TestTransactionsAreJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j, run := aTxnJudge(t)
 			story(j, run)
-			switch found := j.w.k.failure; {
-			case breaks == "" && found != nil:
-				t.Errorf("found %v", found)
-			case breaks != "" && (found == nil || found.Invariant != breaks):
-				t.Errorf("found %v, want %s", found, breaks)
-			}
+			j.wantFound(t, breaks)
 		})
 	}
 	f("whole", "", func(j *txnJudge, run *transactionRun) {

@@ -37,10 +37,7 @@ func TestTransactionsAfterAnUncleanElection(t *testing.T) {
 			loses(j, meta.PartitionID{Topic: j.w.c.topic})
 			readableBatch(j, 0, dataOf(t, old, 1)) // still there; its marker isn't
 			story(j, old)
-			found := j.w.k.failure
-			if breaks == "" && found != nil || breaks != "" && (found == nil || found.Invariant != breaks) {
-				t.Errorf("found %v, want %q", found, breaks)
-			}
+			j.wantFound(t, breaks)
 		})
 	}
 	f("the next one's marker is taken for the old one's", "", func(j *txnJudge, _ *transactionRun) {

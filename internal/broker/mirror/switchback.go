@@ -127,9 +127,13 @@ func (m *Mirrors) giveUp(ctx context.Context, name string, own meta.Attempt, ali
 	if err != nil {
 		return nil, err
 	}
-	// Invariant I-265: a fence is taken back only after the transaction that gave its attempt up, by the broker that did so.
-	assert.That(core.MayTakeBack(&given, given.Switch.Attempt, by), "I-265: mirror %s: %+v is to be taken back", name, *given.Switch)
+	checkGivenUp(&given, by)
 	return given.Switch, nil
+}
+
+func checkGivenUp(given *meta.MirrorRecord, by core.Holder) {
+	// Invariant I-265: a fence is taken back only after the transaction that gave its attempt up, by the broker that did so.
+	assert.That(core.MayTakeBack(given, given.Switch.Attempt, by), "I-265: mirror %s: %+v is to be taken back", given.Name, *given.Switch)
 }
 
 // isReturnDue reports whether this node is to take the fences of a switchover back.

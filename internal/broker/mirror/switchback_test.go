@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"tidemark/internal/assert/asserttest"
 	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
 	"tidemark/internal/telemetry"
@@ -135,5 +137,17 @@ func TestBelowTheLevel(t *testing.T) {
 	}
 	if e, _ := n.Image().Mirror("m"); e.Record.Want != meta.WantStopped || e.Record.Switch != nil {
 		t.Errorf("the mirror is %+v", e.Record)
+	}
+}
+
+// TestGivenUpByAnother breaks I-265.
+func TestGivenUpByAnother(t *testing.T) {
+	given := func(state string) *meta.MirrorRecord {
+		return &meta.MirrorRecord{Name: "m", Switch: &meta.Switchover{Attempt: meta.Attempt{Number: 1}, State: state, Broker: 1, BrokerEpoch: 5}}
+	}
+	checkGivenUp(given(meta.SwitchReturning), core.Holder{Broker: 1, Epoch: 5})
+	asserttest.Breaks(t, "I-265", func() { checkGivenUp(given(meta.SwitchReturning), core.Holder{Broker: 1, Epoch: 6}) })
+	for _, state := range []string{meta.SwitchWorking, meta.SwitchOrdered, meta.SwitchOver} {
+		asserttest.Breaks(t, "I-265", func() { checkGivenUp(given(state), core.Holder{Broker: 1, Epoch: 5}) })
 	}
 }

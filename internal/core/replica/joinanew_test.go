@@ -7,18 +7,26 @@ import (
 	"tidemark/internal/core/types"
 )
 
-// TestWhoLeftFetchesAnew: a replica that was taken out of the ISR by another than its
-// leader, as one whose disk failed, doesn't come back for the position that it had.
-func TestWhoLeftFetchesAnew(t *testing.T) {
+// ledWithFollowerAt is a leader whose log ends at 10, with a follower in sync that has fetched at an
+// offset, which is the high watermark.
+func ledWithFollowerAt(t *testing.T, at types.Offset) (*Leader, LeaderState, FollowerFetch) {
+	t.Helper()
 	state := LeaderState{Revision: 5, LeaderEpoch: 4, Replicas: []types.BrokerID{1, 2}, ISR: []meta.ISRMember{{ID: 1, BrokerEpoch: 7}, {ID: 2, BrokerEpoch: 9}},
-		MinISR: 1, LogEnd: 10, HighWatermark: 10, LagMax: 1000}
-	l := Leader{}
+		MinISR: 1, LogEnd: 10, HighWatermark: at, LagMax: 1000}
+	l := &Leader{}
 	l.Lead(1, state)
 	l.SetBroker(2, BrokerView{Epoch: 9})
-	fetch := FollowerFetch{Replica: 2, BrokerEpoch: 9, Offset: 10, LogStart: 0, LeaderEpoch: 4}
+	fetch := FollowerFetch{Replica: 2, BrokerEpoch: 9, Offset: at, LogStart: 0, LeaderEpoch: 4}
 	if _, _, denied := l.Fetched(fetch); denied != Granted {
 		t.Fatal(denied)
 	}
+	return l, state, fetch
+}
+
+// TestWhoLeftFetchesAnew: a replica that was taken out of the ISR by another than its
+// leader, as one whose disk failed, doesn't come back for the position that it had.
+func TestWhoLeftFetchesAnew(t *testing.T) {
+	l, state, fetch := ledWithFollowerAt(t, 10)
 	state.Revision, state.ISR = 6, state.ISR[:1]
 	l.Lead(1, state)
 	if change := l.Join(0); change != nil {
@@ -33,15 +41,7 @@ func TestWhoLeftFetchesAnew(t *testing.T) {
 // that is in force the follower has caught up with a log that gets nothing more, so that it
 // asks for nothing again.
 func TestWhoWasLateJoinsForWhatItHasFetchedSince(t *testing.T) {
-	state := LeaderState{Revision: 5, LeaderEpoch: 4, Replicas: []types.BrokerID{1, 2}, ISR: []meta.ISRMember{{ID: 1, BrokerEpoch: 7}, {ID: 2, BrokerEpoch: 9}},
-		MinISR: 1, LogEnd: 10, HighWatermark: 5, LagMax: 1000}
-	l := Leader{}
-	l.Lead(1, state)
-	l.SetBroker(2, BrokerView{Epoch: 9})
-	fetch := FollowerFetch{Replica: 2, BrokerEpoch: 9, Offset: 5, LogStart: 0, LeaderEpoch: 4}
-	if _, _, denied := l.Fetched(fetch); denied != Granted {
-		t.Fatal(denied)
-	}
+	l, state, fetch := ledWithFollowerAt(t, 5)
 	if change := l.Shrink(2000); change == nil || len(change.ISR) != 1 {
 		t.Fatalf("%+v", change)
 	}
