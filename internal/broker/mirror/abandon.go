@@ -75,19 +75,9 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 		}
 		defer func() { r.promoting <- struct{}{} }()
 	}
-	for try := 1; try <= commitTries; try++ {
-		changes := make([]*awaited, len(list))
-		err := m.inParallel(ctx, list, func(i int, l led) {
-			if try == 1 || out[i].Reason == core.StaleRequest { // a proposal of its copier came first
-				out[i], changes[i] = m.abandonOne(ctx, r, l, p)
-			}
-		})
-		if err == nil {
-			err = m.writeEach(ctx, changes, out)
-		}
-		if err != nil {
-			return out, err
-		}
+	// A proposal of its copier may come first.
+	if _, err := m.settle(ctx, list, out, func(l led) (outcome, *awaited) { return m.abandonOne(ctx, r, l, p) }); err != nil {
+		return out, err
 	}
 	for i, l := range list {
 		if r != nil && out[i].Reason != "" {

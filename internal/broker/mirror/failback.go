@@ -115,14 +115,8 @@ func (m *Mirrors) startHere(ctx context.Context, p part) ([]outcome, error) {
 	}
 	defer s.done()
 	out := make([]outcome, len(s.list))
-	fences := make([]*awaited, len(s.list))
-	err = m.inParallel(ctx, s.list, func(i int, l led) {
-		out[i], fences[i] = m.beginOne(ctx, s, l, p)
-	})
+	fences, err := m.settle(ctx, s.list, out, func(l led) (outcome, *awaited) { return m.beginOne(ctx, s, l, p) })
 	if err != nil {
-		return out, err
-	}
-	if err := m.writeEach(ctx, fences, out); err != nil {
 		return out, err
 	}
 	again, err := m.look(ctx, p) // in the fenced epochs
@@ -132,16 +126,8 @@ func (m *Mirrors) startHere(ctx context.Context, p part) ([]outcome, error) {
 		return out, nil
 	}
 	defer again.done()
-	adoptions := make([]*awaited, len(s.list))
-	err = m.inParallel(ctx, s.list, func(i int, l led) {
-		if out[i].Reason == "" {
-			out[i], adoptions[i] = m.adoptOne(ctx, again, l, p)
-		}
-	})
-	if err != nil {
-		return out, err
-	}
-	return out, m.writeEach(ctx, adoptions, out)
+	_, err = m.settle(ctx, s.list, out, func(l led) (outcome, *awaited) { return m.adoptOne(ctx, again, l, p) })
+	return out, err
 }
 
 // A part is often asked before this node's image shows the start that it is of.
@@ -161,20 +147,56 @@ func (m *Mirrors) awaitStart(ctx context.Context, p part) {
 	}
 }
 
-// writeEach commits changes by place and notes what came too late.
-func (m *Mirrors) writeEach(ctx context.Context, changes []*awaited, out []outcome) error {
+// settle decides about each of list that nothing was refused for yet, commits what was
+// decided, and decides anew where that came too late: the record, or what the decision
+// rests on, was written by another meanwhile (R8). changes are the last ones, by place, nil where
+// there was nothing to change.
+func (m *Mirrors) settle(ctx context.Context, list []led, out []outcome, decide func(led) (outcome, *awaited)) (changes []*awaited, err error) {
+	changes = make([]*awaited, len(list))
+	due := make([]bool, len(list))
+	for i := range out {
+		due[i] = out[i].Reason == ""
+	}
+	for try := 1; ; try++ {
+		err := m.inParallel(ctx, list, func(i int, l led) {
+			if due[i] {
+				out[i], changes[i] = decide(l)
+			}
+		})
+		if err != nil {
+			return changes, err
+		}
+		late, err := m.writeDue(ctx, changes, due)
+		if err != nil || len(late) == 0 {
+			return changes, err
+		}
+		clear(due)
+		for _, i := range late {
+			due[i] = try < commitTries
+			if !due[i] {
+				out[i].Reason, out[i].Detail = core.StaleRequest, fmt.Sprintf("others wrote its record each of the %d times that this was tried; the same command again goes on from there", commitTries)
+			}
+		}
+		if try == commitTries {
+			return changes, nil
+		}
+	}
+}
+
+// writeDue commits the changes that are due and gives the places of those that came too late.
+func (m *Mirrors) writeDue(ctx context.Context, changes []*awaited, due []bool) (late []int, err error) {
 	var list []*awaited
 	var place []int
 	for i, c := range changes {
-		if c != nil {
+		if c != nil && due[i] {
 			list, place = append(list, c), append(place, i)
 		}
 	}
-	late, err := m.writeEachOf(ctx, list)
-	for _, i := range late {
-		out[place[i]].Reason, out[place[i]].Detail = core.StaleRequest, "its record was written by another meanwhile; try again"
+	lost, err := m.writeEachOf(ctx, list)
+	for _, i := range lost {
+		late = append(late, place[i])
 	}
-	return err
+	return late, err
 }
 
 // requestOf is what a start asks of one partition.
@@ -191,6 +213,9 @@ func (m *Mirrors) beginOne(ctx context.Context, s *startable, l led, p part) (ou
 	plan, _, rec, rev, err := m.dryRun(ctx, s.seen, l, pol)
 	if err != nil {
 		return refusedOutcome(l.tp, err), nil
+	}
+	if p.StartID != "" && core.HasStarted(rec, p.StartID) {
+		return outcome{TopicPartition: l.tp}, nil // another run of this start was first
 	}
 	if r := core.Judge(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &plan); r.Reason != "" {
 		return refusedOutcome(l.tp, &r), nil
@@ -225,9 +250,9 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 	if refusal.Reason == "" {
 		next, a := core.AdoptStart(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &own, m.o.Node.Now())
 		if a.Refused.Reason == "" {
-			m.tellStart(p.Mirror, l, a, &plan, next.LeaderEpoch)
 			adoption := newAwaited(l.id, rev, next)
 			adoption.beside = unended
+			adoption.tell = func() { m.tellStart(p.Mirror, l, a, &plan, next.LeaderEpoch) }
 			return outcome{TopicPartition: l.tp}, adoption
 		}
 		refusal = a.Refused

@@ -663,8 +663,11 @@ func (m *Mirrors) changeFence(ctx context.Context, id meta.PartitionID, f *fence
 			if err != nil {
 				return err
 			}
-			if refused > 0 && try < commitTries {
+			switch {
+			case refused > 0 && try < commitTries:
 				continue
+			case refused > 0:
+				return fmt.Errorf("others wrote its record each of the %d times that its fence was to change; try again", try)
 			}
 			f.Opened = rec.Fence != nil && next.Fence == nil
 		}

@@ -166,6 +166,7 @@ type awaited struct {
 	change
 	ended   chan struct{} // closed once the outcome is certain
 	applied bool          // valid then
+	tell    func()        // says what was done, once it is; nil: there is nothing to say
 }
 
 func newAwaited(id meta.PartitionID, from meta.Revision, rec meta.PartitionRecord) *awaited {
@@ -192,8 +193,11 @@ func (m *Mirrors) writeEachOf(ctx context.Context, changes []*awaited) (late []i
 		if err != nil {
 			return late, err
 		}
-		if !applied {
+		switch {
+		case !applied:
 			late = append(late, i)
+		case c.tell != nil:
+			c.tell()
 		}
 	}
 	return late, nil
