@@ -203,3 +203,27 @@ func TestACommitThatIsOverlooked(t *testing.T) {
 	f(&groupCommit{ended: 10, last: 10, running: 1}, false)
 	f(&groupCommit{ended: -1}, false)
 }
+
+// AckedIsKept can fail: two batches at one offset, both promised. A leader that an unclean
+// election has followed, and that hasn't heard of it, promises nothing any more.
+func TestAPromiseAfterAnUncleanElection(t *testing.T) {
+	f := func(in, unclean types.LeaderEpoch, breaks bool) {
+		t.Helper()
+		j := consumerThatRead(t).c.check
+		l := j.ledger(meta.PartitionID{Topic: j.c.wantTopic})
+		l.uncleanIn = unclean
+		batch := func(e types.LeaderEpoch) *writtenBatch {
+			return &writtenBatch{shadowBatch: shadowBatch{base: 0, next: 1, epoch: e}}
+		}
+		j.promise(l, batch(0), "readable", in)
+		j.promise(l, batch(3), "readable", 3)
+		if found := j.c.k.failure; (found != nil) != breaks || breaks && found.Invariant != "AckedIsKept" {
+			t.Errorf("found %v", found)
+		}
+	}
+	f(2, 3, false)
+	f(-1, 3, false) // it leads no more when it answers
+	f(3, 3, true)   // who was elected uncleanly has heard of it
+	f(2, 2, true)
+	f(2, -1, true)
+}

@@ -57,8 +57,8 @@ type ledger struct {
 	// acks=all, or readable by consumers), by base offset.
 	committed map[types.Offset]*writtenBatch
 	top       *writtenBatch // the highest of them
-	unclean   time.Duration
-	uncleanIn types.LeaderEpoch
+	unclean   time.Duration     // when the last unclean election was, -1: there was none
+	uncleanIn types.LeaderEpoch // its leader epoch; -1 also where older metadata came after it
 	// before are the holders of the record that a restore has put back: ISR and ELR.
 	before    []meta.ISRMember
 	compacted bool // cleanup.policy of its topic
@@ -433,7 +433,7 @@ func (j *judge) exposed(m *machine, h *held, v log.View) {
 
 // promise takes note that a batch must be kept: a leader of the epoch in has promised it.
 func (j *judge) promise(l *ledger, w *writtenBatch, how string, in types.LeaderEpoch) {
-	if w == nil {
+	if w == nil || l.isPast(max(in, w.epoch)) {
 		return
 	}
 	if l.committed[w.base] == w {
@@ -453,6 +453,10 @@ func (j *judge) promise(l *ledger, w *writtenBatch, how string, in types.LeaderE
 		}
 	}
 }
+
+// isPast reports whether an unclean election has come after the leader of an epoch: what one
+// promises who hasn't heard of it is taken back by it, like what was promised before.
+func (l *ledger) isPast(e types.LeaderEpoch) bool { return e < l.uncleanIn }
 
 // acked takes note of an acknowledgement with acks=all.
 func (j *judge) acked(m *machine, id meta.PartitionID, base types.Offset, raw []byte) {

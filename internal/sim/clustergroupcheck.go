@@ -68,6 +68,9 @@ func (j *judge) forgetGroups(id meta.PartitionID) {
 // owner in a generation (OneOwner).
 func (j *judge) assigned(m *machine, groupID string, generation int32, id string, parts []int32) {
 	g := j.group(groupID)
+	if in, ok := j.coordinates(m, groupID, "assigns"); !ok || j.ledger(j.c.offsetsPartition(groupID)).isPast(in) {
+		return
+	}
 	owners := g.owners[generation]
 	if owners == nil {
 		owners = map[int32]string{}
@@ -80,7 +83,6 @@ func (j *judge) assigned(m *machine, groupID string, generation int32, id string
 		}
 		owners[p] = id
 	}
-	j.coordinates(m, groupID, "assigns")
 }
 
 // commits takes note of a commit that is about to be sent, for a topic, of an offset in topic of.
@@ -110,7 +112,7 @@ func (j *judge) commitArrives(groupID string, offsets []group.CommitOffset) (don
 func (j *judge) offsetsCommitted(m *machine, groupID string, offsets []group.CommitOffset, codes []errcode.Code) {
 	g := j.group(groupID)
 	epoch, ok := j.coordinates(m, groupID, "acknowledges a commit")
-	if !ok {
+	if !ok || j.ledger(j.c.offsetsPartition(groupID)).isPast(epoch) {
 		return
 	}
 	for i, o := range offsets {

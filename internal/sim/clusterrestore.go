@@ -215,7 +215,7 @@ func (j *judge) metadataBack(b *metadataBackup) {
 		if l.record != nil && !l.record.Restored {
 			l.before = slices.Concat(l.record.ISR, l.record.ELR)
 		}
-		l.record = nil
+		l.record, l.uncleanIn = nil, -1 // epochs below it may be given again
 	}
 	clear(j.revisions)
 	clear(j.leaseOf)
