@@ -119,7 +119,9 @@ type siteJudge struct {
 	timelines map[writtenIn]string
 	// adoptedAt is when a partition's list changed last.
 	adoptedAt map[meta.PartitionID]time.Duration
-	shrunk    time.Duration // when an unclean election or a cut last took records of a leader, -1: never
+	// copies is since when a partition is a mirror, of whichever start: its own history ended then.
+	copies map[meta.PartitionID]time.Duration
+	shrunk time.Duration // when an unclean election or a cut last took records of a leader, -1: never
 }
 
 // writtenIn is a leader epoch of a partition in which clients may write.
@@ -157,7 +159,7 @@ func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
 	return &siteJudge{
 		a: a, c: c, revs: map[string]meta.Revision{}, records: map[meta.PartitionID]*meta.PartitionRecord{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
 		logs: map[*held]*siteLog{}, before: map[string]*siteLog{}, promised: map[meta.PartitionID]map[*grain]bool{}, kept: map[string]map[string]bool{},
-		uncleanly: map[meta.PartitionID]bool{}, timelines: map[writtenIn]string{}, adoptedAt: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[consentTo]string{}, shrunk: -1,
+		uncleanly: map[meta.PartitionID]bool{}, timelines: map[writtenIn]string{}, adoptedAt: map[meta.PartitionID]time.Duration{}, copies: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[consentTo]string{}, shrunk: -1,
 	}
 }
 
@@ -362,8 +364,9 @@ func (s *siteJudge) take(m *machine, h *held, l *siteLog, b *shadowBatch, old []
 	} else if !first && !slices.Contains(old, g) {
 		s.copied(m, h, l, g)
 	}
+	s.once(m, h, l, g)
 	l.seq = append(l.seq, g)
-	return true
+	return s.a.w.k.failure == nil
 }
 
 func tail(seq []*grain) []*grain { return seq[max(0, len(seq)-6):] }
@@ -379,7 +382,7 @@ func (s *siteJudge) wrote(m *machine, h *held, b *shadowBatch, prev *grain) *gra
 	g := &grain{part: h.id, base: b.base, next: b.next, epoch: b.epoch, raw: b.raw, parent: prev, site: s.c.number}
 	e, err := h.part.LeaderEpoch()
 	rec, _ := m.node.Image().Partition(h.id.Topic, h.id.Number)
-	if err == nil && e == b.epoch && rec != nil && rec.Writable {
+	if err == nil && e == b.epoch && rec != nil && (rec.Writable || s.a.w.endsBehindFence(rec, &hd, prev)) {
 		if last, ok := rec.Timelines.Last(); ok {
 			g.timeline = last.ID
 		}
@@ -402,6 +405,11 @@ func (s *siteJudge) unseen(m *machine, h *held, g *grain) bool {
 			s.a.w.k.probe("marker found after a crash")
 			return true
 		}
+	}
+	if hd, err := batch.ParseHeader(g.raw); err == nil && s.a.w.crossings != nil && isEnd(&hd, g.parent) {
+		g.timeline = s.timelines[writtenIn{h.id, g.epoch}]
+		s.a.w.k.probe("marker found after a crash")
+		return true
 	}
 	for _, at := range s.a.attempts[bodySum(g.raw)] {
 		if at.m == m && at.part == h.id {
@@ -599,7 +607,7 @@ func (s *siteJudge) release(m *machine, h *held, l *siteLog, cut []*grain) {
 	}
 	s.shrunk = s.a.w.k.now
 	for _, g := range cut {
-		if g.site == s.c.number && s.promised[h.id][g] && s.consent[consentTo{h.id, rec.Mirror.StartID}] == "" && s.a.survives(g, rec.Timelines) && !s.sourceShrank(rec) {
+		if g.site == s.c.number && s.promised[h.id][g] && s.consent[consentTo{h.id, rec.Mirror.StartID}] == "" && s.a.survives(g, rec.Timelines) && !s.sourceShrank(h.id, rec) {
 			s.a.fail("Consent", "%s %s: %s was written here and is cut for start %s, which no operator's plan covers (R24)", m.name, h.part.Name(), g, rec.Mirror.StartID)
 			return
 		}
@@ -618,14 +626,19 @@ func (s *siteJudge) release(m *machine, h *held, l *siteLog, cut []*grain) {
 	}
 }
 
-// sourceShrank reports whether a partition's source may have lost records since
-// the start: then a mirror follows it without anybody's plan.
-func (s *siteJudge) sourceShrank(rec *meta.PartitionRecord) bool {
+// sourceShrank reports whether a partition's source may have lost records since the start: then
+// a mirror follows it without anybody's plan. A start that found a mirror, another one's
+// of the same cluster perhaps, goes on from where that one's history ended (R24).
+func (s *siteJudge) sourceShrank(id meta.PartitionID, rec *meta.PartitionRecord) bool {
 	f, ok := s.a.w.farOf(rec.Mirror.SourceClusterID).(tideFar)
 	if !ok {
 		return true
 	}
-	return f.c.judged.(*siteJudge).shrunk >= s.a.begun[s.c.id+rec.Mirror.StartID]
+	since := s.a.begun[s.c.id+rec.Mirror.StartID]
+	if at, known := s.copies[id]; known {
+		since = min(since, at)
+	}
+	return f.c.judged.(*siteJudge).shrunk >= since
 }
 
 // epochs is EpochHistory: an epoch begins at the log end at which its first batch

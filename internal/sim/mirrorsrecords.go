@@ -93,6 +93,9 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	if rec.Mirror != nil && rec.Mirror.PlanID != "" {
 		s.consent[consentTo{id, rec.Mirror.StartID}] = rec.Mirror.PlanID
 	}
+	if rec.IsMirror() && (old == nil || !old.IsMirror()) {
+		s.copies[id] = s.a.w.k.now
+	}
 	if old == nil {
 		if rec.Mirror != nil && s.wants[rec.Mirror.Name] == meta.WantStopped {
 			s.a.fail("PromotedOnce", "site %s partition %d is made for mirror %s, which was failed over (I-260)", s.c.id, id.Number, rec.Mirror.Name)
@@ -104,6 +107,7 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	s.promotedOnce(id, old, rec)
 	s.returned(id, old, rec)
 	s.cutConsistently(id, old, rec)
+	s.crossed(id, old, rec)
 	if !old.Timelines.Equal(rec.Timelines) {
 		s.adoptedAt[id] = s.a.w.k.now
 		if !rec.Writable {
