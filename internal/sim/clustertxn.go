@@ -31,7 +31,23 @@ type txnWorld struct {
 	ids     []*txnID
 	readers []*stableReader
 	groups  []*groupReader // where transactions commit offsets
-	judge   *txnJudge
+	judge   *txnJudge      // of this cluster; nil where there are several
+	ear     txnEar
+	// succeed begins the next instance of an id; nil: it begins here.
+	succeed func(id *txnID)
+	// attempted, if not nil, is told of each batch that comes to a broker.
+	attempted func(m *machine, p int32, raw []byte)
+}
+
+// txnEar hears what clients of transactions do and are told.
+type txnEar interface {
+	begins(x *txnClient) *transactionRun
+	answers(m *machine, id *txnID, code wire.ErrCode)
+	initialised(m *machine, x *txnClient, r *kmsg.InitProducerIDResponse)
+	hears(id types.ProducerID, epoch int16)
+	acknowledged(m *machine, t *transactionRun, p int32, base types.Offset, raw []byte)
+	decided(m *machine, t *transactionRun, commit bool)
+	delivered(r *stableReader, h *batch.Header, raw []byte, isAborted bool)
 }
 
 // txnID is a transactional id. One instance of its program after the other works under
@@ -65,7 +81,9 @@ type txnClient struct {
 	sleeps      time.Duration // before its next step
 	rest        time.Duration // before another instance begins, where this one has died
 	// stopped: it has died, or was told that another one has taken its place.
-	stopped   bool
+	stopped bool
+	// refused: the partition isn't written here, or not any more.
+	refused   bool
 	committed time.Duration // when a transaction was last committed, -1: never
 }
 
@@ -82,6 +100,7 @@ func (c *cluster) orderTxns() {
 	if c.txns == nil {
 		w := &txnWorld{c: c, k: c.k, p: newProcess(c.k, "transactions' clients", 1)}
 		w.judge = newTxnJudge(w)
+		w.ear = w.judge
 		for i := range w.topic {
 			w.topic[i] = byte(d.IntN(256))
 		}
@@ -127,6 +146,14 @@ func (w *txnWorld) begin() {
 	}
 }
 
+// topicID is the id of the topic that is written to.
+func (w *txnWorld) topicID() types.TopicID {
+	if w.c.world != nil {
+		return w.c.topicID()
+	}
+	return w.c.wantTopic
+}
+
 // start begins another instance under an id; the one before isn't asked.
 func (w *txnWorld) start(id *txnID) {
 	id.instances++
@@ -148,11 +175,18 @@ func (x *txnClient) live() {
 		} else {
 			x.transact()
 		}
+		if x.refused {
+			x.stop("its records are refused here")
+		}
 		x.pause(20*time.Millisecond, 300*time.Millisecond)
 	}
 	if x.id.current == x && !x.isDone() && !x.w.c.mutation.noSuccessors { // it was fenced, by a time-out or another one that has gone
 		x.w.k.after(x.rest+x.dice().between(100*time.Millisecond, 2*time.Second), "another instance", func() {
-			if x.id.current == x {
+			switch {
+			case x.id.current != x:
+			case x.w.succeed != nil:
+				x.w.succeed(x.id)
+			default:
 				x.w.start(x.id)
 			}
 		})
@@ -187,7 +221,7 @@ func (x *txnClient) ask(req kmsg.Request, code func(kmsg.Response) int16, said f
 		return nil, wire.ErrCoordinatorNotAvailable
 	}
 	resp, err := x.w.request(sending{from: x.who(), to: x.w.c.machine(x.coordinator), req: req, timeout: clientTimeout, onTime: !x.id.bumps}, func(m *machine, r kmsg.Response) {
-		x.w.judge.answers(m, x.id, wire.ErrCode(code(r)))
+		x.w.ear.answers(m, x.id, wire.ErrCode(code(r)))
 		if said != nil {
 			said(m, r)
 		}
@@ -235,7 +269,7 @@ func (x *txnClient) init() {
 	req.Version, req.TransactionalID, req.TransactionTimeoutMillis = 4, &x.id.name, int32(x.w.c.o.TxnTimeout/time.Millisecond)
 	req.ProducerID, req.ProducerEpoch = int64(x.pid), x.epoch
 	resp, code := x.ask(req, func(r kmsg.Response) int16 { return r.(*kmsg.InitProducerIDResponse).ErrorCode }, func(m *machine, r kmsg.Response) {
-		x.w.judge.initialised(m, x, r.(*kmsg.InitProducerIDResponse))
+		x.w.ear.initialised(m, x, r.(*kmsg.InitProducerIDResponse))
 	})
 	switch {
 	case code == wire.None:
@@ -251,13 +285,13 @@ func (x *txnClient) init() {
 // goOn takes a producer id and epoch; their sequences begin with 0.
 func (x *txnClient) goOn(pid int64, epoch int16) {
 	x.pid, x.epoch, x.renew, x.sequences = types.ProducerID(pid), epoch, false, map[int32]int32{}
-	x.w.judge.hears(x.pid, epoch)
+	x.w.ear.hears(x.pid, epoch)
 }
 
 // transact is one transaction from its begin to its end, or as far as it comes.
 func (x *txnClient) transact() {
 	d := x.dice()
-	t := x.w.judge.begins(x)
+	t := x.w.ear.begins(x)
 	parts := d.Perm(x.w.c.o.Partitions)[:1+d.IntN(x.w.c.o.Partitions)]
 	good, opened := true, false
 	for _, p := range parts {
@@ -313,6 +347,7 @@ func (x *txnClient) addTo(what string, req kmsg.Request, codeOf func(kmsg.Respon
 			return false
 		case !isRepeatable(code) && code != wire.ErrUnknownTopicOrPartition:
 			x.w.k.probe("transaction: not added: " + code.Error())
+			x.refused = code == wire.ErrPolicyViolation
 			return false
 		}
 		x.pause(20*time.Millisecond, 200*time.Millisecond)
@@ -334,6 +369,9 @@ func (x *txnClient) produce(t *transactionRun, p int32) bool {
 			return false
 		case wire.ErrInvalidTxnState, wire.ErrTransactionAbortable, wire.ErrOutOfOrderSequenceNumber, wire.ErrUnknownProducerID:
 			x.w.k.probe("transaction: to be aborted: " + code.Error())
+			return false
+		case wire.ErrPolicyViolation:
+			x.refused = true
 			return false
 		case wire.ErrNotLeaderOrFollower, wire.ErrRequestTimedOut:
 			x.leaders[p] = 0
@@ -377,17 +415,26 @@ func (x *txnClient) batchOf(t *transactionRun, p int32) (*kmsg.ProduceRequest, i
 
 func (x *txnClient) sendBatch(t *transactionRun, p int32, req *kmsg.ProduceRequest) wire.ErrCode {
 	if x.leaders[p] == 0 {
-		x.leaders[p], _ = x.w.c.leader(x.w.c.wantTopic, int(p), x.dice(), 0)
+		x.leaders[p], _ = x.w.c.leader(x.w.topicID(), int(p), x.dice(), 0)
 	}
-	resp, err := x.w.request(sending{from: x.who(), to: x.w.c.machine(x.leaders[p]), req: req, timeout: clientTimeout}, func(m *machine, r kmsg.Response) {
+	resp, err := x.w.request(sending{from: x.who(), to: x.w.c.machine(x.leaders[p]), req: req, timeout: clientTimeout, comes: x.w.coming(p, req)}, func(m *machine, r kmsg.Response) {
 		if a := producedOf(r); a.ErrorCode == 0 {
-			x.w.judge.acknowledged(m, t, p, types.Offset(a.BaseOffset), req.Topics[0].Partitions[0].Records)
+			x.w.ear.acknowledged(m, t, p, types.Offset(a.BaseOffset), req.Topics[0].Partitions[0].Records)
 		}
 	})
 	if err != nil {
 		return wire.ErrRequestTimedOut
 	}
 	return wire.ErrCode(producedOf(resp).ErrorCode)
+}
+
+// coming is told where a batch is taken; nil: nobody asks.
+func (w *txnWorld) coming(p int32, req *kmsg.ProduceRequest) func(m *machine) {
+	if w.attempted == nil {
+		return nil
+	}
+	raw := req.Topics[0].Partitions[0].Records
+	return func(m *machine) { w.attempted(m, p, raw) }
 }
 
 func producedOf(r kmsg.Response) *kmsg.ProduceResponseTopicPartition {
@@ -405,7 +452,7 @@ func (x *txnClient) end(t *transactionRun, commit bool) {
 	for !x.stopped {
 		resp, code := x.ask(req, func(r kmsg.Response) int16 { return r.(*kmsg.EndTxnResponse).ErrorCode }, func(m *machine, r kmsg.Response) {
 			if r.(*kmsg.EndTxnResponse).ErrorCode == 0 {
-				x.w.judge.decided(m, t, commit)
+				x.w.ear.decided(m, t, commit)
 			}
 		})
 		switch {

@@ -50,6 +50,7 @@ type transactionRun struct {
 	acked  map[int32]types.Offset // spots with an acknowledged batch: the first one
 	ends   map[int32]fate         // what the markers of each spot say
 	read   bool                   // a reader of committed records was given some of it
+	hidden bool                   // one was told that it was aborted: of several clusters
 }
 
 // String is how findings tell of it.
@@ -114,7 +115,10 @@ func (j *txnJudge) begins(x *txnClient) *transactionRun {
 }
 
 // runOf gives the transaction that a batch belongs to, nil if it belongs to none.
-func (j *txnJudge) runOf(raw []byte) *transactionRun {
+func (j *txnJudge) runOf(raw []byte) *transactionRun { return runIn(j.runs, raw) }
+
+// runIn gives the transaction that a batch belongs to, nil if it belongs to none of these.
+func runIn(runs []*transactionRun, raw []byte) *transactionRun {
 	it := batch.Records(raw, nil)
 	if !it.Next() {
 		return nil
@@ -125,10 +129,10 @@ func (j *txnJudge) runOf(raw []byte) *transactionRun {
 	}
 	number, _, _ := bytes.Cut(rest, []byte(" "))
 	n, err := strconv.Atoi(string(number))
-	if err != nil || n >= len(j.runs) {
+	if err != nil || n >= len(runs) {
 		return nil
 	}
-	return j.runs[n]
+	return runs[n]
 }
 
 // answers judges who answers for an id: the coordinator (CoordinatorFence). Other codes

@@ -26,13 +26,13 @@ type stableReader struct {
 	began     time.Duration  // when it began to read, from the first record on
 }
 
-func (r *stableReader) who() string { return fmt.Sprintf("reader %d", r.partition) }
+func (r *stableReader) who() string { return r.w.c.prefix + fmt.Sprintf("reader %d", r.partition) }
 
 func (r *stableReader) run() {
 	d := r.w.k.dice(r.who())
 	r.since = -1
 	for {
-		if r.topic != r.w.c.wantTopic || r.began < r.w.c.check.ledger(meta.PartitionID{Topic: r.topic, Number: r.partition}).unclean {
+		if r.topic != r.w.topicID() || r.aborted == nil || r.began < r.w.c.check.ledger(meta.PartitionID{Topic: r.topic, Number: r.partition}).unclean {
 			r.begin() // an unclean election may have taken what was read, as the leader epoch tells clients (KIP-320)
 		}
 		if r.leader == 0 || d.chance(0.05) {
@@ -46,7 +46,7 @@ func (r *stableReader) run() {
 }
 
 func (r *stableReader) begin() {
-	r.topic, r.at, r.end, r.leader, r.aborted, r.began = r.w.c.wantTopic, 0, 0, 0, map[int64]bool{}, r.w.k.now
+	r.topic, r.at, r.end, r.leader, r.aborted, r.began = r.w.topicID(), 0, 0, 0, map[int64]bool{}, r.w.k.now
 }
 
 // behind says what the reader lacks after the faults.
@@ -119,6 +119,6 @@ func (r *stableReader) batch(h *batch.Header, raw []byte) {
 	case h.IsControl():
 		delete(r.aborted, pid)
 	default:
-		r.w.judge.delivered(r, h, raw, r.aborted[pid])
+		r.w.ear.delivered(r, h, raw, r.aborted[pid])
 	}
 }

@@ -27,6 +27,8 @@ type sending struct {
 	req     kmsg.Request
 	timeout time.Duration
 	onTime  bool // it comes once and within the time-out, or never
+	// comes, if not nil, is told where the request is taken.
+	comes func(m *machine)
 }
 
 // request sends a frame to a broker and waits for the answer; it runs in a task of p.
@@ -47,6 +49,9 @@ func (w *txnWorld) request(s sending, said func(m *machine, resp kmsg.Response))
 			return
 		}
 		s.to.task(func() {
+			if s.comes != nil {
+				s.comes(s.to)
+			}
 			s.to.answerFrame(s.req, frame, said, func(resp kmsg.Response) { reply(func() { once(func() { answer = resp }) }) })
 		})
 	}, func() { once(func() { lost = true }) })

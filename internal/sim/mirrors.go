@@ -29,6 +29,8 @@ type mirrors struct {
 	pens     []*pen
 	check    *arbiter
 	authors  *authors // of transactions; nil: there are none
+	// crossings are transactions with coordinators at all clusters; nil: there are none.
+	crossings *crossings
 
 	pids     types.ProducerID
 	healed   bool
@@ -65,6 +67,7 @@ func newMirrors(seed uint64, o *MirrorsOptions, m *Mutation, s *story) *mirrors 
 	}
 	w.check.watchGroups()
 	w.beginAuthors()
+	w.beginCrossings()
 	return w
 }
 
@@ -274,7 +277,7 @@ func (w *mirrors) unfinished() string {
 			return why
 		}
 	}
-	return ""
+	return w.crossings.unfinished()
 }
 
 // unsettled says what one cluster lacks.
@@ -519,4 +522,7 @@ func (w *mirrors) leaderView(c *cluster, id meta.PartitionID) (log.View, bool) {
 }
 
 // final reads everything once more and compares all replicas of all clusters.
-func (w *mirrors) final() { w.check.final() }
+func (w *mirrors) final() {
+	w.check.final()
+	w.crossings.final()
+}

@@ -37,6 +37,10 @@ type MirrorsOptions struct {
 
 	// Authors write transactions; only profiles that name them have any.
 	Authors int
+	// TxnIDs are the transactional ids of producers with coordinators at all clusters; TxnTimeout
+	// and TxnThinks are theirs, as in ClusterOptions.
+	TxnIDs                int
+	TxnTimeout, TxnThinks time.Duration
 	// GroupSync is mirror.group.sync.ms; 0: a second.
 	GroupSync time.Duration
 	// PlainFailovers makes a failover at a consistent cut one at the log ends: a mutation.
@@ -84,6 +88,13 @@ var mirrorsProfiles = map[string]func(*MirrorsOptions){
 	"mirrors-switch": func(o *MirrorsOptions) {
 		o.Sites, o.Kafka, o.Unclean, o.Compacted, o.PowerLoss, o.Loyal = 2, false, false, false, o.PowerLoss/4, max(o.Loyal, 0.8)
 		o.Rates = map[string]float64{"write": 60, "commit": 5, "mirror": 12, "failback": 10, "switchover": 6, "switchover-dies": 14, "failover": 1, "resume": 1, "cut-wan": 3, "cut-link": 1, "hold-watch": 2, "elect-preferred": 1}
+	},
+	// mirrors-switch-txn has transactions on the side that is written, and no promotion but by a switchover.
+	"mirrors-switch-txn": func(o *MirrorsOptions) {
+		o.Sites, o.Kafka, o.Unclean, o.Compacted, o.PowerLoss, o.Loyal, o.VaultBytes = 2, false, false, false, o.PowerLoss/8, max(o.Loyal, 0.8), -1
+		o.Brokers, o.Replicas, o.MinISR, o.Partitions = max(o.Brokers, 2), 2, 2, 3
+		o.TxnIDs, o.TxnTimeout, o.TxnThinks = 3, 4*time.Second, 500*time.Millisecond
+		o.Rates = map[string]float64{"write": 20, "commit": 5, "mirror": 12, "failback": 8, "switchover": 10, "switchover-dies": 5, "txn-dies": 6, "resume": 1, "cut-wan": 3, "cut-link": 2, "crash": 0.5, "crash-leader": 1, "hold-watch": 1, "elect-preferred": 2}
 	},
 	// mirrors-kip1279 are two clusters that know each other by KIP-1279 alone.
 	"mirrors-kip1279": func(o *MirrorsOptions) {
@@ -135,6 +146,7 @@ func (o *MirrorsOptions) clusterOptions() *ClusterOptions {
 		SlowWatch: o.SlowWatch, TxnFault: o.TxnFault, Drift: 0.005, Lease: o.Lease, LagMax: o.LagMax, RestartMost: o.RestartMost,
 		FlushEvery: o.FlushEvery, Unclean: o.Unclean, Compacted: o.Compacted, SegmentBytes: int32(o.SegmentBytes), FetchBytes: max(o.FetchBytes, 1),
 		PowerLoss: o.PowerLoss, KeepBlock: o.KeepBlock, KeepEntry: o.KeepEntry, Buggify: o.Buggify, Rates: map[string]float64{},
+		Txns: o.TxnIDs, TxnTimeout: o.TxnTimeout, TxnThinks: o.TxnThinks, TxnTries: 3,
 	}
 }
 
@@ -145,6 +157,9 @@ func (o *MirrorsOptions) String() string {
 		o.Sites, o.Brokers, o.Kafka, o.KIP1279, o.Partitions, o.Replicas, o.MinISR, o.Length.Round(time.Second), o.Lease, o.SegmentBytes, o.FlushEvery, o.Unclean, o.Compacted, o.Headroom, o.PromotionStep, o.ContinueOverGap, o.VaultBytes)
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; verbs again %.2f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, loyal %.2f\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.LateVerbs, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Loyal)
+	if o.TxnIDs > 0 {
+		fmt.Fprintf(&b, "transactional ids %d, transactions of up to %v\n", o.TxnIDs, o.TxnTimeout)
+	}
 	fmt.Fprintf(&b, "crashes: %.0f%% lose power, keeping %.1f of blocks and %.1f of names; back within %v; buggify %v", 100*o.PowerLoss, o.KeepBlock, o.KeepEntry, o.RestartMost, o.Buggify)
 	return b.String() + mirrorsActions.describe(o.Rates)
 }

@@ -77,6 +77,7 @@ func init() {
 		{"failover-consistent", 0, (*mirrors).failoverConsistent},
 		{"oversleep-office", 0, (*mirrors).oversleepOffice}, // of profiles that name it
 		{"switchover-dies", 0, (*mirrors).switchoverDies},
+		{"txn-dies", 0, (*mirrors).txnDies},
 	}
 }
 

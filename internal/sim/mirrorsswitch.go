@@ -80,6 +80,7 @@ func (s *siteJudge) orderedSwitch(r *meta.MirrorRecord) {
 		return // an operator's failover, perhaps in a start after that of the last switchover
 	}
 	w.k.probe("switchover: ordered")
+	w.crossings.isOrdered(r.StartID)
 	for _, c := range w.sites {
 		for id, there := range c.judged.(*siteJudge).records {
 			here := s.records[id]
