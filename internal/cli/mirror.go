@@ -129,6 +129,9 @@ func (t Target) printStatus(s Streams, st mirror.Status) error {
 	for _, line := range waysOut(st) {
 		fmt.Fprintln(s.Err, line)
 	}
+	if st.Switchover != nil && st.Switchover.Message != "" {
+		fmt.Fprintln(s.Err, st.Switchover.Message)
+	}
 	if st.Loss != nil {
 		fmt.Fprintln(s.Err, st.Loss.Statement)
 	}
@@ -386,6 +389,9 @@ func (c *mirrorDescribeCmd) Run(ctx context.Context, s Streams) error {
 	if c.Output == "table" || c.Output == "wide" {
 		fmt.Fprintln(s.Out, headline(d.Status))
 		fmt.Fprintf(s.Out, "source %s  topics %s  exclude %s  groups %s\n", strings.Join(d.Spec.Bootstrap, ","), orDash(d.Spec.Topics), orDash(d.Spec.Exclude), orDash(d.Spec.Groups))
+		if w := d.Switchover; w != nil && w.Message != "" {
+			fmt.Fprintln(s.Out, w.Message)
+		}
 		fmt.Fprintf(s.Out, "%s\n\n", replicationText(d.Replication))
 		for _, show := range []table{syncTable(d), groupTable(d.Groups)} {
 			if err := show.write(s.Out, c.Output == "wide"); err != nil {

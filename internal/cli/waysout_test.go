@@ -64,3 +64,30 @@ func TestWaitSeesTopicsThatAreRefused(t *testing.T) {
 		t.Error("a failover waits for a topic that isn't mirrored")
 	}
 }
+
+// TestStatusPrintsItsSwitchover: what an operator may have to do about it comes below the table.
+func TestStatusPrintsItsSwitchover(t *testing.T) {
+	var out, errs strings.Builder
+	st := mirror.Status{Mirror: "dr", State: "RUNNING", Partitions: []mirror.PartitionStatus{{Topic: "a"}}}
+	target := Target{Output: "table"}
+	show := func() string {
+		t.Helper()
+		out.Reset()
+		errs.Reset()
+		if err := target.printStatus(Streams{Out: &out, Err: &errs}, st); err != nil {
+			t.Fatal(err)
+		}
+		return errs.String()
+	}
+	if got := show(); got != "" {
+		t.Errorf("without any it prints %q", got)
+	}
+	st.Switchover = &mirror.SwitchoverStatus{Attempt: 3, State: "working", Message: "switchover 3: it is under way"}
+	if got := show(); got != "switchover 3: it is under way\n" {
+		t.Errorf("it prints %q", got)
+	}
+	target.Output = "json"
+	if got := show(); got != "" || !strings.Contains(out.String(), `"attempt": 3`) {
+		t.Errorf("as JSON it prints %q and %s", got, out.String())
+	}
+}

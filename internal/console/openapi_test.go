@@ -100,6 +100,7 @@ func TestOpenAPISchemasAreTheTypes(t *testing.T) {
 	f("Cluster", Cluster{})
 	f("Spec", mirror.Spec{})
 	f("Status", mirror.Status{})
+	f("SwitchoverStatus", mirror.SwitchoverStatus{})
 	f("PartitionStatus", mirror.PartitionStatus{})
 	f("Promotion", mirror.Promotion{})
 	f("Loss", mirror.Loss{})

@@ -19,6 +19,7 @@ const (
 	syncGroups   = "groups"
 	syncACLs     = "acls"
 	syncScram    = "scram"
+	syncSwitch   = "switchover" // the way back of one that was given up
 )
 
 // healthBook keeps, for each sync, when it last went well and what went wrong since.

@@ -78,6 +78,8 @@ type part struct {
 	CutID string                  `json:"cutId,omitempty"`
 	// Settle are the partitions that transactions are to end in, for a switchover.
 	Settle []types.TopicPartition `json:"settle,omitempty"`
+
+	heard bool // this node has heard of the start StartID: where its image shows another, that is a later one
 }
 
 // outcome is what became of one partition.
@@ -96,6 +98,8 @@ type outcome struct {
 	Settled *settled `json:"settled,omitempty"`
 	// Status is how the partition stands, as its leader knows it.
 	Status *PartitionStatus `json:"status,omitempty"`
+	// Switchover is the mirror's, of no partition, from the broker that is at work at it.
+	Switchover *SwitchoverStatus `json:"switchover,omitempty"`
 }
 
 func refusedOutcome(tp types.TopicPartition, err error) outcome {

@@ -63,6 +63,7 @@ func (m *Mirrors) statuses(image *meta.Image, mirrors []*meta.Mirror) []Status {
 		out[i].Loss = sumLoss(out[i].Partitions)
 		out[i].Verified = m.reports.summary(e.ID)
 		m.summarize(&out[i], e.Record)
+		out[i].Switchover = m.switchStatus(image, e.Record)
 	}
 	return out
 }

@@ -43,6 +43,8 @@ type Status struct {
 	Loss *LossSum `json:"loss,omitempty"`
 	// Verified is the last comparison with the source that this node made; nil for none.
 	Verified *VerifySummary `json:"verified,omitempty"`
+	// Switchover is the newest one of the present start; nil for none.
+	Switchover *SwitchoverStatus `json:"switchover,omitempty"`
 }
 
 // PartitionStatus is one mirrored partition. Offsets are -1 where unknown.

@@ -25,7 +25,11 @@ func (m *Mirrors) StatusEverywhere(ctx context.Context, name string) (Status, er
 	list, unasked := m.everywhere(ctx, partStatus, part{Mirror: name}, statusPatience)
 	told := make(map[types.TopicPartition]*PartitionStatus, len(list))
 	for _, o := range list {
-		told[o.TopicPartition] = o.Status
+		if o.Switchover != nil && st.Switchover != nil && o.Switchover.Attempt == st.Switchover.Attempt && o.Switchover.Broker == st.Switchover.Broker {
+			st.Switchover = o.Switchover
+		} else if o.Status != nil {
+			told[o.TopicPartition] = o.Status
+		}
 	}
 	for i := range st.Partitions {
 		p := &st.Partitions[i]
@@ -53,7 +57,8 @@ func ledBy(image *meta.Image, p *PartitionStatus) types.BrokerID {
 	return types.NoBroker
 }
 
-// statusHere tells of the mirror's partitions that are led here.
+// statusHere tells of the mirror's partitions that are led here, and why the way back of a
+// switchover that this node is at work at doesn't end.
 func (m *Mirrors) statusHere(p part) []outcome {
 	image := m.o.Node.Image()
 	list := []outcome{}
@@ -63,6 +68,11 @@ func (m *Mirrors) statusHere(p part) []outcome {
 		if e, ok := image.PartitionEntry(l.id.Topic, l.id.Number); ok && e.Record != nil {
 			st := m.partitionStatus(l.tp.Topic, e)
 			list = append(list, outcome{TopicPartition: l.tp, Status: &st})
+		}
+	}
+	if e, ok := image.Mirror(p.Mirror); ok {
+		if s := m.switchStatus(image, e.Record); s != nil && s.Error != "" {
+			list = append(list, outcome{Switchover: s})
 		}
 	}
 	return list

@@ -171,11 +171,13 @@ func (r *run) finishReturn(ctx context.Context) {
 			err = r.takeBack(ctx, given, began)
 		}
 		if err == nil {
+			r.health.ok(syncSwitch)
 			return
 		}
 		if refused := (*core.Refusal)(nil); errors.As(err, &refused) {
 			continue // it is another's by now, which the record says
 		}
+		r.health.failed(syncSwitch, err)
 		r.m.log.Warn("a switchover that nobody works at any more can't be taken back yet", "mirror", r.name, "broker", began, "err", err)
 		if !pause(ctx, max(time.Second, r.backoff(n))) {
 			return

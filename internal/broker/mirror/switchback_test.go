@@ -28,7 +28,7 @@ func newAttempt(t *testing.T, level int16) (*scriptedSource, *paperNode, *sides)
 	src := &scriptedSource{answers: map[string][]any{}}
 	src.topic = source.Topic{Name: "t", ID: paperTopic, Partitions: []source.Partition{{Leader: 7, LeaderEpoch: 3}}}
 	m := &Mirrors{o: Options{Node: timedScript{scriptedNode{n}}}, log: slog.New(slog.DiscardHandler), ctx: t.Context(), events: newJournal(1, nil, nil, (*telemetry.Events)(nil))}
-	r := &run{m: m, name: "m", ctx: t.Context(), client: src}
+	r := &run{m: m, name: "m", ctx: t.Context(), client: src, health: newHealthBook(t.Context())}
 	e, _ := n.Image().Mirror("m")
 	r.record.Store(e.Record)
 	s := &sides{m: m, r: r, name: "m", start: "s", timeout: 10 * time.Millisecond, tidemark: true}

@@ -516,8 +516,10 @@ func (s *sides) reopen() string {
 			err = s.returned(ctx)
 		}
 		if err == nil {
+			s.r.health.ok(syncSwitch)
 			return "the source is written as before, and " + runsOn
 		}
+		s.r.health.failed(syncSwitch, err)
 		s.m.log.Error("the source can't be opened again yet", "mirror", s.name, "err", err)
 		if !pause(ctx, s.r.backoff(n)) || s.find(ctx) != nil && ctx.Err() != nil {
 			if !s.attempt.IsZero() {
