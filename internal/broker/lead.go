@@ -194,9 +194,9 @@ func (p *Partition) propose(c *replica.ISRChange) {
 	p.env.logger.Info("ISR change proposed", "partition", p.tp.String(), "from", p.record.ISRIDs(), "to", c.ISR)
 	from := p.revision
 	clock.Go(p.env.ctx, p.env.background, func() {
-		for {
+		for maybe := false; ; maybe = true {
 			err := p.env.changeISR(p.env.ctx, p.id, p.tp.Partition, from, c.ISR)
-			unknown := err != nil && !isRefusedChange(err) && !p.env.rules.UnknownIsRefused
+			unknown := err != nil && !isRefusedChange(err, maybe) && !p.env.rules.UnknownIsRefused
 			if p.shard.send(p.env.ctx, event{p: p, f: func() { p.proposed(c, err, unknown) }}) != nil || !unknown {
 				return
 			}
@@ -208,14 +208,22 @@ func (p *Partition) propose(c *replica.ISRChange) {
 	})
 }
 
-// isRefusedChange reports an error that says for certain that nothing was written, nor will be.
-func isRefusedChange(err error) bool {
+// isRefusedChange reports an error that says for certain that nothing was written, nor
+// will be. Where an earlier attempt may still happen (maybe), it is one that holds for that
+// too: its compares can never hold again. What merely kept this attempt from being made
+// says nothing of it (R8).
+func isRefusedChange(err error, maybe bool) bool {
 	if errors.Is(err, metastore.ErrUnknownOutcome) {
 		return false
 	}
-	for _, sure := range []error{metastore.ErrRefused, metastore.ErrUnavailable, control.ErrRecordChanged, control.ErrNotLeader, control.ErrNotRegistered} {
-		if errors.Is(err, sure) {
+	for _, forAll := range []error{control.ErrRecordChanged, control.ErrNotLeader, control.ErrNotRegistered} {
+		if errors.Is(err, forAll) {
 			return true
+		}
+	}
+	for _, forThis := range []error{metastore.ErrRefused, metastore.ErrUnavailable, control.ErrLeaving} {
+		if errors.Is(err, forThis) {
+			return !maybe
 		}
 	}
 	return false

@@ -14,6 +14,11 @@ import (
 // decision is made anew from the present one.
 var ErrRecordChanged = errors.New("the partition's record has changed") // INVALID_UPDATE_VERSION
 
+// ErrLeaving refuses to let a broker join that is about to end its registration. Unlike
+// the other refusals it says nothing of a change that was sent before: that compares the
+// registration, which is still there.
+var ErrLeaving = errors.New("the broker is shutting down") // INELIGIBLE_REPLICA
+
 // ChangeISR writes the ISR that a partition's leader proposes (R15). from is the
 // mod revision of the record that the leader counted with; the plan compares it
 // and the leader's registration (R7), and for each member that joins the
@@ -31,9 +36,9 @@ func ChangeISR(image *meta.Image, id types.TopicID, partition int32, from meta.R
 		if p.Record.InISR(m.ID) {
 			continue
 		}
-		if !slices.Contains(p.Record.Replicas, m.ID) || !live(image, m) {
+		if why := mayJoin(image, p.Record, m); why != nil {
 			probeStaleJoin.Reached()
-			return meta.Plan{}, fmt.Errorf("broker %d, epoch %d, can't join the ISR: %w", m.ID, m.BrokerEpoch, ErrNotRegistered)
+			return meta.Plan{}, fmt.Errorf("broker %d, epoch %d, can't join the ISR: %w", m.ID, m.BrokerEpoch, why)
 		}
 		joins = append(joins, Me{ID: m.ID, Epoch: m.BrokerEpoch}.compare(image))
 	}
@@ -53,4 +58,16 @@ func ChangeISR(image *meta.Image, id types.TopicID, partition int32, from meta.R
 	plan.Why = fmt.Sprintf("%s: ISR %v", plan.Why, next.ISRIDs())
 	plan.If = append(plan.If, joins...)
 	return checked(plan), nil
+}
+
+// mayJoin refuses who is no replica, was registered anew or is leaving.
+func mayJoin(image *meta.Image, r *meta.PartitionRecord, m meta.ISRMember) error {
+	epoch, registered := image.BrokerEpoch(m.ID)
+	switch {
+	case !slices.Contains(r.Replicas, m.ID) || !registered || epoch != m.BrokerEpoch:
+		return ErrNotRegistered
+	case !live(image, m):
+		return ErrLeaving
+	}
+	return nil
 }

@@ -52,6 +52,14 @@ func TestChangeISR(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// One that leaves may not join any more, and is still registered: the plan from before would hold.
+	drain, err := control.Drain(c.image, mes[3], leases[3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.commit(drain)
+	_, err = control.ChangeISR(c.image, id, 0, revision(), members(1, 2, 3), mes[1])
+	wantError(t, err, control.ErrLeaving)
 	c.end(leases, 3)
 	c.refused(plan)
 }
