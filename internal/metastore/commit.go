@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"tidemark/internal/clock"
@@ -70,9 +72,13 @@ func failure(plan meta.Plan, err error, unknown bool) error {
 	return fmt.Errorf("%s: %w", plan.Why, err)
 }
 
-// happened looks whether a plan's effect is there, and since which revision.
+// happened looks whether a plan's effect is there, and since which revision. A plan puts
+// all its keys at one revision: one of them that is as the plan found it, or was written
+// before the one that holds what the plan puts there, says that this is somebody else's
+// doing. Two writers may well put the same (an ISR without a broker that has gone).
 func happened(ctx context.Context, store Store, plan meta.Plan) (Revision, bool, error) {
-	var revision Revision
+	var revision, at Revision // at: when a key was written that holds what the plan puts there
+	oldest := Revision(math.MaxInt64)
 	puts := false
 	for _, op := range plan.Then {
 		if op.Kind != meta.OpPut {
@@ -80,15 +86,20 @@ func happened(ctx context.Context, store Store, plan meta.Plan) (Revision, bool,
 		}
 		puts = true
 		kv, _, err := store.Get(ctx, op.Key)
-		if err != nil {
+		switch {
+		case err != nil:
 			return 0, false, err
+		case kv.ModRevision == 0:
+			continue // deleted since, or never there: it says nothing
+		case slices.ContainsFunc(plan.If, func(c Compare) bool { return c.Kind == meta.CompareModRevision && c.Key == op.Key && c.Revision == kv.ModRevision }):
+			return 0, false, nil
+		case bytes.Equal(kv.Value, op.Value) && (at == 0 || kv.ModRevision < at):
+			at = kv.ModRevision
 		}
-		if kv.ModRevision != 0 && bytes.Equal(kv.Value, op.Value) {
-			return kv.ModRevision, true, nil
-		}
+		oldest = min(oldest, kv.ModRevision)
 	}
 	if puts {
-		return 0, false, nil
+		return at, at != 0 && at <= oldest, nil
 	}
 	// A plan that only deletes has happened if nothing is left to delete.
 	for _, op := range plan.Then {

@@ -101,6 +101,14 @@ func testCommitUnknown(t *testing.T, sub Subject) {
 	foreign := func() { do(t, s, put(fmt.Sprintf("/u/%d", n), "theirs"), put(fmt.Sprintf("/u/%d/more", n), "theirs")) }
 	f("lost, then overtaken", metastore.ErrUnknownOutcome, foreign, lost)
 	f("happened, then overwritten", metastore.ErrUnknownOutcome, foreign, happens)
+	// Somebody wrote the same to one key, and not to the other.
+	same := func() { do(t, s, put(fmt.Sprintf("/u/%d", n), "mine")) }
+	f("lost, and half of it was put by others", metastore.ErrUnknownOutcome, func() {
+		do(t, s, put(fmt.Sprintf("/u/%d/more", n), "theirs"))
+		same()
+	}, lost)
+	f("happened, then one half was put again by others", nil, func() { do(t, s, put(fmt.Sprintf("/u/%d/more", n), "theirs")) }, happens)
+	testCommitUnwritten(t, s)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	start := do(t, s, put("/u/x", "old"))
@@ -146,4 +154,15 @@ func testCommitExactlyOnce(t *testing.T, sub Subject) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// testCommitUnwritten has others put what a plan puts into one of two keys, and leave the
+// other one as the plan found it: the plan did not happen.
+func testCommitUnwritten(t *testing.T, s metastore.Store) {
+	t.Helper()
+	a, b := do(t, s, put("/v/a", "old")), do(t, s, put("/v/b", "mine"))
+	plan := meta.Plan{Why: "both", If: []meta.Compare{meta.ModRevisionIs("/v/a", a), meta.ModRevisionIs("/v/b", b)}, Then: []meta.Op{put("/v/a", "mine"), put("/v/b", "mine")}}
+	store := &forgetful{Store: s, outcomes: []outcome{lost}, between: func() { do(t, s, put("/v/a", "mine")) }}
+	_, err := metastore.Commit(bounded(t), store, plan)
+	wantError(t, err, metastore.ErrUnknownOutcome)
 }
