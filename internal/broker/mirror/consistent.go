@@ -74,7 +74,9 @@ func (m *Mirrors) failoverConsistent(ctx context.Context, name string, order Fai
 		plan = c.id
 	}
 	p := order.part(name, start)
-	p.CutID = plan
+	if len(left) > 0 {
+		p.CutID = plan // what was promoted at it already waits for no cut
+	}
 	return m.failover(ctx, p)
 }
 
@@ -380,6 +382,72 @@ func cutOf(rec *meta.MirrorRecord, id meta.PartitionID, startID string) (types.O
 		return 0, false
 	}
 	return list[id.Number], true
+}
+
+func inCut(rec *meta.MirrorRecord, id meta.PartitionID, startID string) bool {
+	_, in := cutOf(rec, id, startID)
+	return in
+}
+
+// unspent is a cut without the partitions that it has promoted; nil if no other is left.
+// They may be begun anew in the same start of the mirror. What is copied then lies above
+// the cut, and the next consistent failover would have taken it away, as what is left of the earlier one.
+//
+// Invariant I-312: a partition that begins to follow a start is in no cut of that start.
+func (m *Mirrors) unspent(cut *meta.ConsistentCut) *meta.ConsistentCut {
+	image := m.o.Node.Image()
+	pending := map[string]map[int32]bool{}
+	for t := range image.TopicsByName() {
+		for p := range image.PartitionsOf(t.ID) {
+			if p.Record == nil || p.Record.Writable {
+				continue
+			}
+			if key := t.ID.String(); pending[key] == nil {
+				pending[key] = map[int32]bool{p.ID.Number: true}
+			} else {
+				pending[key][p.ID.Number] = true
+			}
+		}
+	}
+	return cutWithout(cut, func(topic string, n int32) bool { return !pending[topic][n] })
+}
+
+// cutWithout is a cut without some partitions, by topic id and number; nil if none is left.
+func cutWithout(cut *meta.ConsistentCut, gone func(topic string, n int32) bool) *meta.ConsistentCut {
+	if cut == nil {
+		return nil
+	}
+	left, some := *cut, false
+	left.Offsets = make(map[string][]types.Offset, len(cut.Offsets))
+	for topic, list := range cut.Offsets {
+		list = slices.Clone(list)
+		for n := range list {
+			if gone(topic, int32(n)) {
+				list[n] = types.NoOffset
+			}
+			some = some || list[n] >= 0
+		}
+		left.Offsets[topic] = list
+	}
+	if !some {
+		return nil
+	}
+	return &left
+}
+
+// endCutOf takes a topic that is about to be made again out of the cut: what that says is
+// of the one that was deleted.
+func (m *Mirrors) endCutOf(ctx context.Context, name string, id types.TopicID) error {
+	speaks := func(cut *meta.ConsistentCut) bool { return cut != nil && len(cut.Offsets[id.String()]) > 0 }
+	if e, ok := m.o.Node.Image().Mirror(name); !ok || !speaks(e.Record.Cut) {
+		return nil
+	}
+	return m.update(ctx, name, func(rec *meta.MirrorRecord) error {
+		if rec.Want == meta.WantRunning && speaks(rec.Cut) { // else what is made is told as NOT_IN_CUT, or isn't made
+			rec.Cut = cutWithout(rec.Cut, func(topic string, _ int32) bool { return topic == id.String() })
+		}
+		return nil
+	})
 }
 
 // atCut has a partition promoted at the cut of a consistent failover under way. One that such

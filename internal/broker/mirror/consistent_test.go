@@ -8,6 +8,7 @@ import (
 
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 )
 
@@ -125,5 +126,64 @@ func TestACutBelowCompactionNeedsItsPlan(t *testing.T) {
 	c.facts[0].Cleaned = 7
 	if err := c.mayBegin(""); err != nil {
 		t.Errorf("at the cut: %v", err)
+	}
+}
+
+// TestACutIsForOneBegin: a topic may be failed over, failed back and failed over again in one
+// start of its mirror. The second consistent failover found the cut of the first, as one
+// that was still under way, and took what had been copied since (I-312).
+func TestACutIsForOneBegin(t *testing.T) {
+	m := cutPaper(t, 2, meta.WantRunning, cutAt(3, 4))
+	n := m.o.Node.(timedNode)
+	promoted := func(partition int32) {
+		t.Helper()
+		rec, rev := n.Image().Partition(paperTopic, partition)
+		next := rec.Clone()
+		next.Writable, next.LeaderEpoch, next.Timelines = true, next.LeaderEpoch+1, timeline.FreshRoot("x")
+		next.Mirror.State = meta.MirrorStopped
+		if got := n.write(t, newAwaited(meta.PartitionID{Topic: paperTopic, Number: partition}, rev, next)); !got[0] {
+			t.Fatal("not promoted")
+		}
+	}
+	promoted(0)
+	here := part{Mirror: "m", StartID: "s", heard: true}
+	rec, _ := n.Image().Partition(paperTopic, 0)
+	if _, ended := m.standing(here, led{id: meta.PartitionID{Topic: paperTopic}}, rec); ended == nil {
+		t.Error("a partition begins to follow the start while it is in its cut")
+	}
+	if _, err := m.orderStart(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	e, _ := n.Image().Mirror("m")
+	if cut := e.Record.Cut; cut == nil || cut.ID != "c" || !slices.Equal(cut.Offsets[paperTopic.String()], []types.Offset{-1, 4}) {
+		t.Errorf("with one partition promoted and one left the cut is %+v", cut)
+	}
+	if _, ended := m.standing(here, led{id: meta.PartitionID{Topic: paperTopic}}, rec); ended != nil {
+		t.Error(ended)
+	}
+	promoted(1)
+	if _, err := m.orderStart(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ = n.Image().Mirror("m"); e.Record.Cut != nil {
+		t.Errorf("carried out, the cut is %+v", e.Record.Cut)
+	}
+}
+
+// TestACutIsOfTheTopicThatWas: of a topic that is deleted here and made again with its
+// source's id, a cut of before says nothing.
+func TestACutIsOfTheTopicThatWas(t *testing.T) {
+	m := cutPaper(t, 1, meta.WantRunning, cutAt(3))
+	if err := m.endCutOf(t.Context(), "m", types.TopicID{9}); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := m.o.Node.Image().Mirror("m"); e.Record.Cut == nil {
+		t.Error("another topic's end ended it")
+	}
+	if err := m.endCutOf(t.Context(), "m", paperTopic); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := m.o.Node.Image().Mirror("m"); e.Record.Cut != nil {
+		t.Errorf("made again, its cut is %+v", e.Record.Cut)
 	}
 }

@@ -319,6 +319,9 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	}
 	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		req.ReplicationFactor = replicas(image, r.settings.Load())
+	if err := r.m.endCutOf(ctx, r.name, id); err != nil {
+		return err
+	}
 		return r.whileRunning(image, len(t.Partitions), func(states []meta.MirrorState) ([]meta.Plan, error) {
 			req.Mirrors = states
 			return control.CreateTopic(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())

@@ -87,7 +87,7 @@ func (m *Mirrors) orderStart(ctx context.Context, name string) (start string, er
 		if rec.Want != meta.WantRunning {
 			rec.Want, rec.StartID = meta.WantRunning, m.o.IDs.Fresh()
 		}
-		start = rec.StartID
+		start, rec.Cut = rec.StartID, m.unspent(rec.Cut)
 		return nil
 	})
 	return start, err
@@ -108,7 +108,7 @@ func startMessage(list []outcome) []string {
 func (m *Mirrors) startHere(ctx context.Context, p part) ([]outcome, error) {
 	m.starting.Add(1)
 	defer m.starting.Add(-1)
-	m.awaitStart(ctx, p)
+	p.heard = m.awaitStart(ctx, p)
 	s, err := m.look(ctx, p)
 	if err != nil {
 		return nil, err
@@ -137,14 +137,19 @@ const (
 )
 
 // awaitStart waits, for a while, until this node has heard of the start that a part is of: an
-// adoption compares the mirror's record, and would be refused for nothing.
-func (m *Mirrors) awaitStart(ctx context.Context, p part) {
+// adoption compares the mirror's record, and would be refused for nothing. It reports whether
+// the node has: an image that shows another start from then on shows a later one.
+func (m *Mirrors) awaitStart(ctx context.Context, p part) bool {
 	for range startTries {
 		e, ok := m.o.Node.Image().Mirror(p.Mirror)
-		if p.StartID == "" || ok && e.Record.StartID == p.StartID || !pause(ctx, startPause) {
-			return
+		switch heard := ok && e.Record.StartID == p.StartID; {
+		case heard, p.StartID == "":
+			return heard
+		case !pause(ctx, startPause):
+			return false
 		}
 	}
+	return false
 }
 
 // settle decides about each of list that nothing was refused for yet, commits what was
@@ -223,7 +228,13 @@ func (m *Mirrors) beginOne(ctx context.Context, s *startable, l led, p part) (ou
 	if !core.NeedsFence(rec) || m.o.Rules.NoStartFence {
 		return outcome{TopicPartition: l.tp}, nil
 	}
-	return outcome{TopicPartition: l.tp}, newAwaited(l.id, rev, core.FenceForStart(rec, m.requestOf(p, l)))
+	unended, ended := m.standing(p, l, rec)
+	if ended != nil {
+		return refusedOutcome(l.tp, ended), nil
+	}
+	fence := newAwaited(l.id, rev, core.FenceForStart(rec, m.requestOf(p, l)))
+	fence.beside = unended
+	return outcome{TopicPartition: l.tp}, fence
 }
 
 // adoptOne is the second look, and the adoption or the way back (R18, R25).
@@ -243,9 +254,12 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 	} else {
 		refusal = core.Judge(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &plan)
 	}
-	unended, ended := m.standing(p)
-	if refusal.Reason == "" && ended {
-		refusal = core.Refusal{Reason: core.StaleRequest, Detail: "the mirror was failed over before this start had adopted anything"}
+	unended, ended := m.standing(p, l, rec)
+	if refusal.Reason == "" && ended != nil {
+		refusal = *ended
+	}
+	if refusal.Reason == "" {
+		refusal = m.mayAdopt(l, rec, &own)
 	}
 	if refusal.Reason == "" {
 		next, a := core.AdoptStart(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &own, m.o.Node.Now())
@@ -268,22 +282,47 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 	return o, newAwaited(l.id, rev, back)
 }
 
-// standing reports whether the start that a part names was ordered to end: what begins to
-// follow it now would be no part of what was ordered, a cut that was found for the
-// partitions that were there above all (I-260). What this node has yet to hear of is
-// compared in the adoption's transaction: the mirror's record is still the one looked at.
-func (m *Mirrors) standing(p part) (holds []meta.Compare, ended bool) {
+// mayAdopt asks core/mirror with what is open in the log by now.
+func (m *Mirrors) mayAdopt(l led, rec *meta.PartitionRecord, own *core.Own) core.Refusal {
+	at := l.part.Log()
+	if m.o.Rules.NoStartFence || at == nil {
+		return core.Refusal{}
+	}
+	open := len(at.OpenTransactions())
+	if at.View().LogEnd != own.LogEnd {
+		open = max(open, 1) // a marker has come since the look
+	}
+	return core.MayAdopt(rec, open)
+}
+
+// standing refuses what a start can no longer begin: it was ordered to end, or the mirror was
+// deleted or started anew since. What began to follow it now would be no part of what was
+// ordered, a cut that was found for the partitions that were there above all (I-260). What
+// this node has yet to hear of is compared in the transaction: the mirror's record is
+// still the one looked at.
+func (m *Mirrors) standing(p part, l led, rec *meta.PartitionRecord) (holds []meta.Compare, ended *core.Refusal) {
 	if m.o.Rules.MadeUnasked {
-		return nil, false
+		return nil, nil
+	}
+	end := func(why string, args ...any) ([]meta.Compare, *core.Refusal) {
+		return nil, &core.Refusal{Reason: core.StaleRequest, Detail: fmt.Sprintf(why, args...)}
 	}
 	image := m.o.Node.Image()
 	key := image.Keys().Mirror(p.Mirror)
 	e, ok := image.Mirror(p.Mirror)
-	if !ok {
-		return []meta.Compare{meta.Absent(key)}, false
+	switch {
+	case !ok && p.heard:
+		return end("the mirror was deleted before this start had adopted anything")
+	case !ok:
+		return []meta.Compare{meta.Absent(key)}, nil
+	case p.heard && e.Record.StartID != p.StartID:
+		return end("the mirror was started anew, in start %s, before this start had adopted anything", e.Record.StartID)
+	case p.StartID != "" && e.Record.StartID == p.StartID && e.Record.Want == meta.WantStopped:
+		return end("the mirror was failed over before this start had adopted anything")
+	case rec != nil && rec.Mirror != nil && rec.Writable && inCut(e.Record, l.id, rec.Mirror.StartID):
+		return end("it was promoted at the consistent cut %s since this was ordered: order it anew", e.Record.Cut.ID)
 	}
-	return []meta.Compare{meta.ModRevisionIs(key, e.ModRevision)},
-		p.StartID != "" && e.Record.StartID == p.StartID && e.Record.Want == meta.WantStopped
+	return []meta.Compare{meta.ModRevisionIs(key, e.ModRevision)}, nil
 }
 
 // goBackAll opens what was fenced for a start that can't go on.
@@ -327,7 +366,7 @@ func (r *run) finishStarts(ctx context.Context) {
 		}
 		for _, l := range left {
 			rec, _ := image.Partition(l.id.Topic, l.id.Number)
-			p := part{Mirror: r.name, Topics: []string{l.tp.Topic}, StartID: rec.Mirror.StartID, Rollback: rec.Mirror.Rollback, Plans: map[string]string{l.tp.String(): rec.Mirror.PlanID}}
+			p := part{Mirror: r.name, Topics: []string{l.tp.Topic}, StartID: rec.Mirror.StartID, heard: true, Rollback: rec.Mirror.Rollback, Plans: map[string]string{l.tp.String(): rec.Mirror.PlanID}}
 			if err := r.m.finishOne(ctx, l, p); err != nil {
 				r.m.log.Warn("a start that was begun can't be ended yet", "mirror", r.name, "partition", l.tp.String(), "err", err)
 			}
