@@ -45,7 +45,9 @@ func Reassign(image *meta.Image, p *meta.Partition, target []types.BrokerID, me 
 	if !NeedsLeader(image, &c.Record) {
 		c.completeReassignment(image)
 	}
-	return writePartition(image, p, c.Record, me, "reassign"), true, nil
+	c.Plan = writePartition(image, p, c.Record, me, "reassign")
+	c.compareElected(image, me)
+	return c.Plan, true, nil
 }
 
 func checkTarget(image *meta.Image, r *meta.PartitionRecord, target []types.BrokerID) error {
@@ -150,9 +152,7 @@ func ElectPreferred(image *meta.Image, p *meta.Partition, me Me) (Change, error)
 	c := Change{Partition: p.ID, Old: r, Record: r.Clone()}
 	c.elect(image, c.Old, r.ISR[i], ElectedInSync)
 	c.Plan = writePartition(image, p, c.Record, me, "elect the preferred leader of")
-	if preferred != me.ID {
-		c.Plan.If = append(c.Plan.If, Me{ID: preferred, Epoch: c.Record.LeaderBrokerEpoch}.compare(image))
-	}
+	c.compareElected(image, me)
 	return c, nil
 }
 

@@ -75,9 +75,7 @@ func recoverRestored(image *meta.Image, p *meta.Partition, policy Policy, me Me)
 	}
 	checkAbove(p.ID, next.LeaderEpoch, found)
 	c.Plan = writePartition(image, p, c.Record, me, "elect, after the restore, the leader of")
-	if best.member.ID != me.ID {
-		c.Plan.If = append(c.Plan.If, Me{ID: best.member.ID, Epoch: best.member.BrokerEpoch}.compare(image))
-	}
+	c.compareElected(image, me)
 	return c, true
 }
 

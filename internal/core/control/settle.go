@@ -75,10 +75,16 @@ func Settle(image *meta.Image, t *meta.Topic, p *meta.Partition, policy Policy, 
 		verb = "elect the leader of"
 	}
 	c.Plan = writePartition(image, p, c.Record, me, verb)
+	c.compareElected(image, me)
+	return c, true
+}
+
+// compareElected has the plan hold only while a leader that it elects is registered as it was (R8).
+func (c *Change) compareElected(image *meta.Image, me Me) {
 	if c.Kind != "" && c.Record.Leader != me.ID {
 		c.Plan.If = append(c.Plan.If, Me{ID: c.Record.Leader, Epoch: c.Record.LeaderBrokerEpoch}.compare(image))
 	}
-	return c, true
+	c.Plan = checked(c.Plan)
 }
 
 // isSettled tells quickly, without an allocation, that nothing is to be done.

@@ -277,6 +277,19 @@ func TestReassign(t *testing.T) {
 	wantError(t, err, control.ErrElectionNotNeeded)
 }
 
+// A reassignment that ends at once, with another leader, holds only while that one is
+// registered as it was: else nobody would lead until the controller has looked.
+func TestReassignElectsWhoIsThere(t *testing.T) {
+	c, leases, mes, id, _ := fourth(t)
+	plan, ok, err := control.Reassign(c.image, mustEntry(c, id), brokers{2, 3}, mes[3])
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	c.end(leases, 2)
+	c.registerLeased(2)
+	c.refused(plan)
+}
+
 // A reassignment that takes the place of another one ends without what that one was adding.
 func TestReassignInPlaceOfAnother(t *testing.T) {
 	c, _, mes, id, _ := fourth(t)

@@ -65,10 +65,7 @@ func standAside(image *meta.Image, p *meta.Partition, lost bool, me Me) (Change,
 		verb = "hand over"
 	}
 	c.Plan = writePartition(image, p, c.Record, me, verb)
-	if c.Kind != "" {
-		c.Plan.If = append(c.Plan.If, Me{ID: c.Record.Leader, Epoch: c.Record.LeaderBrokerEpoch}.compare(image))
-	}
-	c.Plan = checked(c.Plan)
+	c.compareElected(image, me)
 	return c, true
 }
 
