@@ -22,8 +22,13 @@ type orphan struct {
 // chores does what the clock asks of the controller.
 func (c *Controller) chores(ctx context.Context) error {
 	now := clock.Now(ctx)
-	for id := range c.waiting {
-		if now.Sub(c.waiting[id]) > reportPatience {
+	image := c.o.Node.Image()
+	for id, since := range c.waiting {
+		if r, _ := image.Partition(id.Topic, id.Number); r == nil || !control.NeedsLeader(image, r) {
+			delete(c.waiting, id) // the next election of its waits anew
+			continue
+		}
+		if now.Sub(since) > reportPatience {
 			// No poke: with nobody to elect the next step would come here again at once.
 			c.putBack(map[meta.PartitionID]struct{}{id: {}}, false)
 		}

@@ -230,18 +230,30 @@ func TestSweep(t *testing.T) {
 }
 
 // TestNobodyToElect: a partition whose unclean election has waited long enough and
-// still finds nobody is looked at with each tick, and not over and over.
+// still finds nobody is looked at with each tick, and not over and over. One that has a
+// leader waits no more: its next election is not impatient from the start (R11).
 func TestNobodyToElect(t *testing.T) {
-	boss := newFakeNode(t, mem.New(), 1)
+	store := mem.New()
+	boss, other := newFakeNode(t, store, 1), newFakeNode(t, store, 9)
 	c := boss.controller()
 	step(t, c)
-	id := meta.PartitionID{Topic: boss.create(1, 1), Number: 0}
-	c.waiting[id] = time.Now().Add(-reportPatience - time.Minute)
-	for len(c.poke) > 0 {
-		<-c.poke
+	id := meta.PartitionID{Topic: boss.create(1, 9), Number: 0}
+	f := func(waits bool) {
+		t.Helper()
+		c.waiting[id] = time.Now().Add(-reportPatience - time.Minute)
+		for len(c.poke) > 0 {
+			<-c.poke
+		}
+		clear(c.dirty)
+		step(t, c)
+		if _, again := c.dirty[id]; again != waits || len(c.poke) != 0 {
+			t.Errorf("looked at again: %v, not %v; at once: %v", again, waits, len(c.poke) != 0)
+		}
+		if c.impatient(time.Now(), id) != waits {
+			t.Errorf("impatient: %v", !waits)
+		}
 	}
-	step(t, c)
-	if _, again := c.dirty[id]; !again || len(c.poke) != 0 {
-		t.Errorf("looked at again: %v; at once: %v", again, len(c.poke) != 0)
-	}
+	f(false)
+	store.ExpireLease(other.lease)
+	f(true)
 }
