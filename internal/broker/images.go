@@ -184,15 +184,16 @@ func (b *Broker) dropPartition(old *meta.Image, id meta.PartitionID) {
 
 // showStateTopic tells a coordinator which partitions of its topic this node leads.
 func (b *Broker) showStateTopic(c elected, topic string, image *meta.Image, d meta.Delta) {
-	t, ok := image.TopicByName(topic)
-	if !ok {
-		for _, gone := range d.Topics {
-			if gone.Deleted() && gone.Old.Record.Name == topic {
-				for n := range gone.Old.Record.Partitions {
-					c.Resigned(n)
-				}
+	// Before the next one of its name, whose leader epochs begin anew.
+	for _, gone := range d.Topics {
+		if gone.Deleted() && gone.Old.Record.Name == topic {
+			for n := range gone.Old.Record.Partitions {
+				c.Resigned(n)
 			}
 		}
+	}
+	t, ok := image.TopicByName(topic)
+	if !ok {
 		return
 	}
 	all := slices.ContainsFunc(d.Brokers, func(c meta.Change[meta.Broker]) bool { return idOf(c) == b.cfg.NodeID })
