@@ -154,6 +154,9 @@ func headline(st mirror.Status) string {
 	if st.Reason != "" {
 		line += ": " + st.Reason
 	}
+	if st.FailingMs > 0 {
+		line += fmt.Sprintf(" (for %s)", (time.Duration(st.FailingMs) * time.Millisecond).Round(time.Second))
+	}
 	return line
 }
 

@@ -159,6 +159,8 @@ func (w *copyWatch) run(ctx context.Context) {
 		case w.line != nil:
 			told = true
 			w.line.draw(c.text(r))
+		case st.FailingMs > 0:
+			next = time.Now().Add(every) // the mirror says it itself, and less often
 		case !time.Now().Before(next):
 			told, next = true, next.Add(every)
 			w.log.Info("first copy", "mirror", st.Mirror, "state", st.State, "bytes", c.bytes, "bytesLeft", c.left, "recordsLeft", c.records,

@@ -11,8 +11,8 @@ import (
 // waysOut says once for each reason that partitions have what can be done about it.
 func waysOut(st mirror.Status) []string {
 	var out []string
-	if st.State == "CONNECTING" && st.Reason != "" {
-		out = append(out, fmt.Sprintf("the source can't be used: is it running, and is that its address? It is tried again and again; `mirror alter %s --source` points at another one", st.Mirror))
+	if st.WayOut != "" {
+		out = append(out, "the source can't be looked at, and is tried again and again: "+st.WayOut)
 	}
 	told := map[core.Reason]bool{}
 	for _, p := range st.Partitions {

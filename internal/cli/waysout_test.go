@@ -24,12 +24,12 @@ func TestStatusNamesTheWayOut(t *testing.T) {
 	if got := waysOut(st); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
-	dead := mirror.Status{Mirror: "dr", State: "CONNECTING", Reason: "a:9092: connect: can't be reached: connection refused"}
-	if got := waysOut(dead); len(got) != 1 || !strings.Contains(got[0], "mirror alter dr --source") {
+	dead := mirror.Status{Mirror: "dr", State: "RUNNING", Reason: "a:9092: connect: can't be reached: connection refused", FailingMs: 190_400, WayOut: "is it running?"}
+	if got := waysOut(dead); len(got) != 1 || !strings.HasSuffix(got[0], "tried again and again: is it running?") {
 		t.Errorf("of a source that can't be reached: %q", got)
 	}
-	if dead.Reason = ""; len(waysOut(dead)) != 0 {
-		t.Error("a mirror that has just begun has trouble")
+	if got := headline(dead); got != "mirror dr of cluster -: RUNNING: a:9092: connect: can't be reached: connection refused (for 3m10s)" {
+		t.Errorf("headline: %q", got)
 	}
 }
 

@@ -98,6 +98,9 @@ func (r *run) sourceFailed(err error) {
 	}
 	if r.health.failed(syncMetadata, err) {
 		r.m.log.Warn("the source can't be looked at", "mirror", r.name, "err", err)
+	} else if r.health.isToldAgain(syncMetadata) {
+		lasting, _ := r.health.lasting(syncMetadata)
+		r.m.log.Warn("the source still can't be looked at, and is tried again and again", "mirror", r.name, "for", lasting.Round(time.Second).String(), "err", err, "wayOut", sourceWayOut(r.record.Load(), err))
 	}
 	if errors.Is(err, source.ErrOtherCluster) {
 		var se *source.Error
@@ -118,7 +121,11 @@ func (r *run) refreshed(m *source.Metadata) {
 	for i := range m.Topics {
 		topics[m.Topics[i].Name] = &m.Topics[i]
 	}
+	lasted, _ := r.health.lasting(syncMetadata)
 	back := r.health.ok(syncMetadata)
+	if back {
+		r.m.log.Info("the source can be looked at again", "mirror", r.name, "after", lasted.Round(time.Millisecond).String())
+	}
 	for _, c := range r.all() {
 		if back {
 			c.send(core.RetryNow{})
@@ -312,6 +319,9 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	if id.IsZero() {
 		id = r.m.o.IDs.FreshTopic()
 	}
+	if err := r.m.endCutOf(ctx, r.name, id); err != nil {
+		return err
+	}
 	set := configs.set
 	req := control.CreateTopicRequest{
 		Name: t.Name, ID: id, Partitions: int32(len(t.Partitions)),
@@ -319,9 +329,6 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	}
 	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		req.ReplicationFactor = replicas(image, r.settings.Load())
-	if err := r.m.endCutOf(ctx, r.name, id); err != nil {
-		return err
-	}
 		return r.whileRunning(image, len(t.Partitions), func(states []meta.MirrorState) ([]meta.Plan, error) {
 			req.Mirrors = states
 			return control.CreateTopic(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())

@@ -32,6 +32,13 @@ type healthBook struct {
 type health struct {
 	ok  time.Time
 	err string
+	// Of a trouble that lasts: its latest cause, since when, which texts were new in it
+	// (textsMax at most), and when it is told again, every after that.
+	cause  error
+	since  time.Time
+	texts  map[string]bool
+	tellAt time.Time
+	every  time.Duration
 	// detail says what the last round found.
 	detail string
 }
@@ -49,25 +56,65 @@ func (b *healthBook) get(name string) *health {
 	return h
 }
 
+// A trouble that lasts is told again after a minute, and then after twice as long each
+// time, up to once an hour.
+const (
+	tellAgainFirst = time.Minute
+	tellAgainMax   = time.Hour
+	textsMax       = 64
+)
+
 // ok notes a success and reports whether an error ended.
 func (b *healthBook) ok(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.get(name)
 	ended := h.err != ""
-	h.ok, h.err = clock.Now(b.ctx), ""
+	h.ok, h.err, h.cause, h.texts = clock.Now(b.ctx), "", nil, nil
 	return ended
 }
 
-// failed notes an error and reports whether it is another one than before.
+// failed notes an error and reports whether it is a new one in this trouble: what
+// brokers that are asked in turns say differs each time, and is no news.
 func (b *healthBook) failed(name string, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.get(name)
-	text := err.Error()
-	isNew := h.err != text
-	h.err = text
+	if h.err == "" || len(h.texts) >= textsMax {
+		h.texts = map[string]bool{}
+	}
+	if h.err == "" {
+		h.since = clock.Now(b.ctx)
+		h.tellAt, h.every = h.since.Add(tellAgainFirst), tellAgainFirst
+	}
+	h.err, h.cause = err.Error(), err
+	isNew := !h.texts[h.err]
+	h.texts[h.err] = true
 	return isNew
+}
+
+// isToldAgain reports whether a trouble that lasts is to be told again, and notes that it is.
+func (b *healthBook) isToldAgain(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h, now := b.get(name), clock.Now(b.ctx)
+	if h.err == "" || now.Before(h.tellAt) {
+		return false
+	}
+	h.every = min(2*h.every, tellAgainMax)
+	h.tellAt = now.Add(h.every)
+	return true
+}
+
+// lasting gives a sync's present trouble, and for how long it has lasted; nil and 0 without any.
+func (b *healthBook) lasting(name string) (time.Duration, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.get(name)
+	if h.err == "" {
+		return 0, nil
+	}
+	return clock.Since(b.ctx, h.since), h.cause
 }
 
 // say notes what a round found.

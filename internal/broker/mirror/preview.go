@@ -102,7 +102,10 @@ func (m *Mirrors) Preview(ctx context.Context, name string, r PreviewRequest) (P
 	out := Preview{Mirror: name, SourceClusterID: e.Record.SourceClusterID, Partitions: []PartitionPlan{}}
 	list, err := m.everywhere(ctx, partPreview, part{Mirror: name, Topics: r.Topics, Rollback: r.Rollback}, peerPatience)
 	if err != nil {
-		return out, fmt.Errorf("mirror %s: %w", name, err)
+		if sourceWayOut(e.Record, err) == "" {
+			return out, fmt.Errorf("mirror %s: %w", name, err)
+		}
+		return out, m.needsSource(name, "a preview, and so a failback,", err)
 	}
 	var plans []string
 	for _, o := range list {
@@ -125,7 +128,7 @@ func (m *Mirrors) Preview(ctx context.Context, name string, r PreviewRequest) (P
 	}
 	out.NewTopics, err = m.newTopics(ctx, e.Record, r.Topics)
 	out.Message = previewMessage(&out)
-	return out, err
+	return out, m.needsSource(name, "a preview, and so a failback,", err)
 }
 
 func (o outcome) planID() string {

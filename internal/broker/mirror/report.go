@@ -210,6 +210,9 @@ func (m *Mirrors) summarize(s *Status, rec *meta.MirrorRecord) {
 		return
 	}
 	why, met := r.health.last(syncMetadata)
+	if lasting, err := r.health.lasting(syncMetadata); err != nil {
+		s.FailingMs, s.WayOut = max(lasting.Milliseconds(), 1), sourceWayOut(rec, err)
+	}
 	switch {
 	case !met:
 		s.State, s.Reason = stateConnecting, why

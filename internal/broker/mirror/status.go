@@ -33,6 +33,11 @@ type Status struct {
 	State string `json:"state"`
 	// Reason is the sentence that an operator needs where State asks for one.
 	Reason string `json:"reason,omitempty"`
+	// FailingMs is for how long the source could not be looked at, of the node that is
+	// asked; 0: it can, or isn't tried.
+	FailingMs int64 `json:"failingMs,omitempty"`
+	// WayOut says what can be done about a source that can't be looked at.
+	WayOut string `json:"wayOut,omitempty"`
 	// StartID names the mirror's present start, empty before the first one. An order to
 	// change sides quotes it, so that sent twice it is one order.
 	StartID    string            `json:"startId,omitempty"`

@@ -89,7 +89,7 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 	}
 	s, err := m.newSwitch(ctx, name, r)
 	if err != nil {
-		return Status{}, err
+		return Status{}, m.needsSource(name, "a switchover, unlike a failover,", err)
 	}
 	if r.Reverse {
 		if err := s.mayReverse(ctx); err != nil {

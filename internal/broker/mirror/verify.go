@@ -77,7 +77,7 @@ func (m *Mirrors) Verify(ctx context.Context, name string, progress func(Verify)
 	if err == nil {
 		m.keepReport(v, name, began)
 	}
-	return v.result, err
+	return v.result, m.needsSource(name, "verify", err)
 }
 
 func (m *Mirrors) newVerification(name string) (*verification, error) {
