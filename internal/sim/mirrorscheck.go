@@ -121,6 +121,8 @@ type siteJudge struct {
 	adoptedAt map[meta.PartitionID]time.Duration
 	// copies is since when a partition is a mirror, of whichever start: its own history ended then.
 	copies map[meta.PartitionID]time.Duration
+	// closed are the fences of switchovers, until the partition is written again.
+	closed map[meta.PartitionID]meta.Fence
 	shrunk time.Duration // when an unclean election or a cut last took records of a leader, -1: never
 }
 
@@ -159,7 +161,7 @@ func newSiteJudge(a *arbiter, c *cluster) *siteJudge {
 	return &siteJudge{
 		a: a, c: c, revs: map[string]meta.Revision{}, records: map[meta.PartitionID]*meta.PartitionRecord{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
 		logs: map[*held]*siteLog{}, before: map[string]*siteLog{}, promised: map[meta.PartitionID]map[*grain]bool{}, kept: map[string]map[string]bool{},
-		uncleanly: map[meta.PartitionID]bool{}, timelines: map[writtenIn]string{}, adoptedAt: map[meta.PartitionID]time.Duration{}, copies: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[consentTo]string{}, shrunk: -1,
+		closed: map[meta.PartitionID]meta.Fence{}, uncleanly: map[meta.PartitionID]bool{}, timelines: map[writtenIn]string{}, adoptedAt: map[meta.PartitionID]time.Duration{}, copies: map[meta.PartitionID]time.Duration{}, wants: map[string]string{}, consent: map[consentTo]string{}, shrunk: -1,
 	}
 }
 

@@ -106,6 +106,7 @@ func (s *siteJudge) written(kv meta.KV, id meta.PartitionID) {
 	s.elected(id, old, rec)
 	s.promotedOnce(id, old, rec)
 	s.returned(id, old, rec)
+	s.opened(id, old, rec)
 	s.cutConsistently(id, old, rec)
 	s.crossed(id, old, rec)
 	if !old.Timelines.Equal(rec.Timelines) {

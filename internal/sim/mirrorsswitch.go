@@ -69,6 +69,28 @@ func (s *siteJudge) returned(id meta.PartitionID, old, now *meta.PartitionRecord
 	}
 }
 
+// opened judges a partition that was closed for a switchover and takes clients' writes
+// again, without having been promoted since: by a take-back of its attempt, or by an operator's
+// reopen or abandon, and by nothing else (docs/adr/0034).
+func (s *siteJudge) opened(id meta.PartitionID, old, now *meta.PartitionRecord) {
+	if old.Fence != nil {
+		s.closed[id] = *old.Fence
+	}
+	f, wasClosed := s.closed[id]
+	if !now.Writable || !wasClosed {
+		return
+	}
+	delete(s.closed, id)
+	r := now.Returned
+	returned := r != nil && r.IsOfStart(f) && !f.Attempt.After(r.Attempt)
+	if w := s.a.w; returned || len(now.Promotions) > len(old.Promotions) || w.verbs["reopen"] > 0 || w.verbs["abandon"] > 0 {
+		return
+	}
+	if r := s.a.w.switching(&f); r != nil && r.Switch.State == meta.SwitchOrdered {
+		s.a.fail("OrderedOrReturned", "site %s partition %d was closed for attempt %d of mirror %s, which was ordered to promote, and takes writes again: %s", s.c.id, id.Number, f.Attempt.Number, r.Name, describe(now))
+	}
+}
+
 // orderedSwitch judges a switchover's order to promote: each partition that it promotes is
 // closed at the source, for this attempt. An operator there may have opened it.
 func (s *siteJudge) orderedSwitch(r *meta.MirrorRecord) {

@@ -95,6 +95,36 @@ func TestTwoRunsOfAStart(t *testing.T) {
 	}
 }
 
+// TestAStartLeavesAFenceAlone: the old primary of a switchover stays closed whatever becomes
+// of its failback, and is adopted only with its final end.
+func TestAStartLeavesAFenceAlone(t *testing.T) {
+	rec := &meta.PartitionRecord{
+		Replicas: []types.BrokerID{1}, ISR: []meta.ISRMember{{ID: 1}}, Leader: 1, LeaderEpoch: 3, MinISR: 1, Timelines: timeline.List{{ID: "A"}},
+		Fence: &meta.Fence{ClusterID: "b", StartID: "s1", Attempt: meta.Attempt{Number: 1}},
+	}
+	if NeedsFence(rec) {
+		t.Error("what is closed is closed once more")
+	}
+	if _, err := GoBack(rec, Refusal{Reason: SourceUnreachable}); err == nil {
+		t.Error("a start that was refused opens it")
+	}
+	if r := MayAdopt(rec, 1); r.Reason != AlreadyFenced {
+		t.Errorf("with an open transaction: %v", r)
+	}
+	if r := MayAdopt(rec, 0); r.Reason != "" {
+		t.Error(r)
+	}
+	next, a := AdoptStart(rec, StartRequest{Mirror: "m", StartID: "s"}, Policy{}, Source{ClusterID: "b", LeaderEpoch: 4, Timelines: timeline.List{{ID: "A"}, {ID: "B4", FirstEpoch: 4, FirstOffset: 7}}, LogEnd: 7}, &Own{}, 9)
+	if a.Refused.Reason != "" || next.Fence != nil || next.Writable || !next.Mirror.WasWritable || !HasStarted(&next, "s") {
+		t.Errorf("%v, %+v", a.Refused, next)
+	}
+	opened := rec.Clone()
+	opened.Writable, opened.Fence = true, nil
+	if r := MayAdopt(&opened, 0); r.Reason != StaleRequest {
+		t.Errorf("opened between the looks: %v", r)
+	}
+}
+
 // TestAnAdoptionQuotesThePlanThatWasJudged: a start is fenced with one plan, its log end
 // moves until the fence, and the operator orders it again with the plan of now.
 func TestAnAdoptionQuotesThePlanThatWasJudged(t *testing.T) {

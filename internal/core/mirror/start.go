@@ -16,7 +16,8 @@ import (
 //	AdoptStart or GoBack            one transaction; nothing was cut before
 //
 // A partition that mirrors, or that was never written, needs no fence: Judge and
-// AdoptStart go together.
+// AdoptStart go together. One that a switchover has closed is closed already, and where the
+// start is refused it stays so (docs/adr/0034): MayAdopt.
 
 // Judge says whether a start may go on with what a look at the source showed. A
 // Refusal changes nothing.
@@ -52,9 +53,21 @@ func startingFrom(rec *meta.PartitionRecord, r StartRequest) meta.PartitionRecor
 	return out
 }
 
-// NeedsFence reports whether a start must first close the partition to clients'
-// writes: one that is writable, or that is fenced for another reason.
-func NeedsFence(rec *meta.PartitionRecord) bool { return rec.Writable || rec.Fence != nil }
+// NeedsFence reports whether a start must first close the partition to clients' writes.
+func NeedsFence(rec *meta.PartitionRecord) bool { return rec.Writable }
+
+// MayAdopt refuses a start's adoption where the log end that it was judged by may still
+// move: clients may write again, or in a partition that a switchover has closed open
+// transactions want their markers (docs/adr/0028). A Refusal changes nothing.
+func MayAdopt(rec *meta.PartitionRecord, open int) Refusal {
+	switch {
+	case rec.Writable:
+		return Refusal{StaleRequest, "clients may write to it again since the first look; the same command closes it"}
+	case rec.Fence != nil && open > 0:
+		return Refusal{AlreadyFenced, fmt.Sprintf("it is closed for a switchover to cluster %s, and has %d transactions open that end first; then the same command goes on", rec.Fence.ClusterID, open)}
+	}
+	return Refusal{}
+}
 
 // FenceForStart closes the partition for a start (R25): read-only in a new leader epoch.
 func FenceForStart(rec *meta.PartitionRecord, r StartRequest) meta.PartitionRecord {
