@@ -87,19 +87,29 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 	return out, nil
 }
 
-// abandonOne takes back what the start of an order began; empty: whichever it is.
+// abandonOne takes back what the start of an order began; empty: whichever it is. Nobody
+// copies beside it until its outcome is certain, as beside a promotion (I-251).
 func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, p part) (outcome, *awaited) {
-	fail := func(err error) (outcome, *awaited) { return refusedOutcome(l.tp, err), nil }
 	if m.isUnsettled(l.id) {
-		return fail(&core.Refusal{Reason: core.StaleRequest, Detail: "it isn't known yet whether its promotion has happened; try again"})
+		return refusedOutcome(l.tp, &core.Refusal{Reason: core.StaleRequest, Detail: "it isn't known yet whether its promotion has happened; try again"}), nil
 	}
+	m.beginsPromotion(l.id)
+	out, change := m.abandonHalted(ctx, r, l, p)
+	if change == nil {
+		m.settlesPromotion(l.id)
+		return out, nil
+	}
+	tell := change.done
+	change.done = func(applied bool) { m.settlesPromotion(l.id); tell(applied) }
+	return out, change
+}
+
+func (m *Mirrors) abandonHalted(ctx context.Context, r *run, l led, p part) (outcome, *awaited) {
+	fail := func(err error) (outcome, *awaited) { return refusedOutcome(l.tp, err), nil }
 	step := core.DefaultPromotionStep
 	if r != nil {
 		step = int(r.settings.Load().PromotionStep)
-		if c := r.copier(l.id); c != nil {
-			c.halted.Store(true)
-			r.stopFetching(c, ^uint64(0))
-		}
+		r.halt(l.id)
 	}
 	own, rec, rev, err := snapshot(ctx, l.part)
 	if err != nil {

@@ -80,7 +80,8 @@ func (m *Mirrors) failover(ctx context.Context, p part) (Status, error) {
 const failoverPatience = 30 * time.Second
 
 // promoteEverywhere has each partition's leader promote it, wherever it is, and
-// says why for those that aren't writable afterwards.
+// says why for those that aren't writable afterwards. A broker that can't be asked ends
+// nothing before the time is over: what it leads may be another's by then.
 func (m *Mirrors) promoteEverywhere(ctx context.Context, p part) (map[types.TopicPartition]string, error) {
 	until := clock.Now(ctx).Add(failoverPatience)
 	for n := 1; ; n++ {
@@ -94,19 +95,32 @@ func (m *Mirrors) promoteEverywhere(ctx context.Context, p part) (map[types.Topi
 		left := m.unpromotedOf(p.Mirror, p.Topics)
 		for _, tp := range left {
 			if faults[tp] == "" {
-				faults[tp] = "no broker leads it at the moment; the failover goes on by itself once one does"
+				faults[tp] = m.unpromotedWhy(tp, p, err)
 			}
 		}
-		switch {
-		case len(left) == 0, clock.Now(ctx).After(until):
+		if len(left) == 0 || clock.Now(ctx).After(until) {
 			return faults, nil
-		case err != nil && len(list) == 0:
-			return faults, err
 		}
 		if !pause(ctx, time.Duration(min(n, 10))*50*time.Millisecond) {
 			return faults, ctx.Err()
 		}
 	}
+}
+
+// unpromotedWhy says of a partition that no leader spoke for why it isn't promoted yet, and
+// who goes on. err names the brokers that could not be asked.
+func (m *Mirrors) unpromotedWhy(tp types.TopicPartition, p part, err error) string {
+	why := "no broker leads it at the moment"
+	if leader := ledBy(m.o.Node.Image(), &PartitionStatus{Topic: tp.Topic, Partition: tp.Partition}); leader >= 0 {
+		why = fmt.Sprintf("its leader, broker %d, has not promoted it", leader)
+	}
+	if err != nil {
+		why += fmt.Sprintf(" (%v)", err)
+	}
+	if len(p.Topics) > 0 {
+		return why + "; the same order once more goes on from there"
+	}
+	return why + "; the failover goes on by itself, whoever comes to lead it"
 }
 
 // unpromotedOf lists the mirror's partitions that are no source of their own yet.
@@ -179,13 +193,36 @@ func (r *run) finishFailover(ctx context.Context) {
 		}
 		faults, err := r.promote(ctx, nil, rec.StartID, "")
 		if err == nil && len(faults) == 0 {
+			r.health.ok(syncFailover)
 			return
 		}
-		r.m.log.Error("a failover that was begun can't be finished yet", "mirror", r.name, "partitions", len(faults), "err", err)
+		if why := unfinished(faults, err); r.health.failed(syncFailover, why) || r.health.isToldAgain(syncFailover) {
+			r.m.log.Error("a failover that was begun can't be finished yet, and is tried again and again", "mirror", r.name, "partitions", len(faults), "err", why)
+		}
 		if !pause(ctx, max(time.Second, r.backoff(n))) {
 			return
 		}
 	}
+}
+
+// unfinishedShown bounds how many partitions are named that a failover has left.
+const unfinishedShown = 3
+
+// unfinished is why a failover isn't at its end: the fault of all of it, and the first
+// partitions with their reasons.
+func unfinished(faults map[types.TopicPartition]string, err error) error {
+	var words []string
+	if err != nil {
+		words = append(words, err.Error())
+	}
+	left := inOrder(faults, itself)
+	for _, tp := range left[:min(len(left), unfinishedShown)] {
+		words = append(words, fmt.Sprintf("%s: %s", tp, faults[tp]))
+	}
+	if more := len(left) - unfinishedShown; more > 0 {
+		words = append(words, fmt.Sprintf("and %d more partitions", more))
+	}
+	return errors.New(strings.Join(words, "; "))
 }
 
 // promotionTries is how often a partition's promotion is made anew after another write of its record.
@@ -321,17 +358,25 @@ func (r *run) restart(id meta.PartitionID) {
 	r.show(id)
 }
 
+// halt ends the copying of a partition whose end is about to be decided on, and gives its
+// copier, nil if there is none. beginsPromotion comes before: until that is settled no other is made.
+func (r *run) halt(id meta.PartitionID) *copier {
+	if now := r.m.run(r.name); now != nil && now != r {
+		now.drop(id) // the mirror was altered since
+	}
+	c := r.copier(id)
+	if c != nil {
+		c.halted.Store(true)
+		r.stopFetching(c, ^uint64(0))
+	}
+	return c
+}
+
 // preparePromotion stops the partition's copying and computes its promotion on
 // the shard: a step that runs there later finds the copier halted and appends
 // nothing more (I-141). Both results are nil if the partition is promoted already.
 func (r *run) preparePromotion(ctx context.Context, p *promoting) (*awaited, error) {
-	if now := r.m.run(r.name); now != nil && now != r {
-		now.drop(p.id) // the mirror was altered since
-	}
-	if p.c = r.copier(p.id); p.c != nil {
-		p.c.halted.Store(true)
-		r.stopFetching(p.c, ^uint64(0))
-	}
+	p.c = r.halt(p.id)
 	c := p.c
 	if c == nil {
 		c = &copier{}

@@ -175,8 +175,8 @@ func (m *Mirrors) reconcileRuns(image *meta.Image) {
 	}
 }
 
-// beginsPromotion says that a partition's promotion is being made: until its outcome is
-// certain no copier may go on beside it, of this run or of one that takes its place.
+// beginsPromotion says that a partition's promotion, or the abandon of its start, is being
+// made: until its outcome is certain no copier may go on beside it, of this run or of one that takes its place.
 //
 // Invariant I-251 (R23): no copier is made while a promotion isn't known to have happened, or not.
 func (m *Mirrors) beginsPromotion(id meta.PartitionID) {

@@ -2,10 +2,16 @@ package mirror
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
+	"tidemark/internal/config"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/timeline"
 	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 )
@@ -142,5 +148,99 @@ func TestAnAbandonWaitsForAPromotion(t *testing.T) {
 	r.promoting <- struct{}{}
 	if _, err := m.abandonHere(t.Context(), part{Mirror: "another"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestACopierGoesOnAfterAPromotionThatCameToNothing: whoever ordered a failover, or an
+// abandon, may be gone when it turns out that others wrote the record first. The copier that
+// was halted for it stayed so, and the partition copied nothing any more.
+func TestACopierGoesOnAfterAPromotionThatCameToNothing(t *testing.T) {
+	n := holdingNode{newPaperNode(t, 1)}
+	id := meta.PartitionID{Topic: paperTopic}
+	m := &Mirrors{o: Options{Node: n}, ctx: t.Context(), changed: map[meta.PartitionID]bool{}, wake: make(chan struct{}, 1)}
+	r := &run{m: m, name: "m", ctx: t.Context(), copiers: map[meta.PartitionID]*copier{}}
+	r.record.Store(&meta.MirrorRecord{Name: "m", Want: meta.WantRunning})
+	r.settings.Store(&config.Mirror{})
+	m.runs = map[string]*run{"m": r}
+	r.show(id)
+	m.beginsPromotion(id)
+	halted := r.halt(id)
+	if halted == nil || !halted.halted.Load() {
+		t.Fatal("it copies on beside the promotion")
+	}
+	r.show(id)
+	if r.copier(id) != halted {
+		t.Error("what the halted copier knows of the source is lost to the promotion")
+	}
+	m.settlesPromotion(id)
+	r.show(id)
+	if c := r.copier(id); c == nil || c.halted.Load() {
+		t.Errorf("the promotion came to nothing, and the partition's copier is %+v", c)
+	}
+	if out, change := m.abandonOne(t.Context(), r, led{id: id, part: unready{n: &leadingNode{}}}, part{Mirror: "m"}); change != nil || out.Reason == "" || m.isUnsettled(id) {
+		t.Errorf("refused, an abandon leaves %+v, unsettled %t", out, m.isUnsettled(id))
+	}
+	r.work.Wait()
+}
+
+// farNode is a paper node beside another one, which leads t-0.
+type farNode struct {
+	*paperNode
+	asked  int
+	answer func(asked int) error
+}
+
+func (*farNode) NodeID() types.BrokerID { return 1 }
+
+func (*farNode) Now() types.Millis { return 1 }
+
+func (n *farNode) AskPeer(context.Context, types.BrokerID, string, []byte, time.Duration) ([]byte, error) {
+	n.asked++
+	return []byte("[]"), n.answer(n.asked)
+}
+
+// TestAFailoverAsksAgainWhoDidNotAnswer: a broker that has just died is still registered.
+// The failover of what it led ended at once, as an error, and nobody waited for the next leader.
+func TestAFailoverAsksAgainWhoDidNotAnswer(t *testing.T) {
+	n := &farNode{paperNode: newPaperNode(t, 1)}
+	keys := meta.KeysOf(paperCluster)
+	n.put(t, keys.Broker(2), meta.BrokerRecord{ID: 2, DirectoryID: "e", Incarnation: "j"}.Encode())
+	epoch, _ := n.image.BrokerEpoch(2)
+	n.put(t, keys.Name("t"), meta.NameRecord{ID: paperTopic}.Encode())
+	n.put(t, keys.Mirror("m"), meta.MirrorRecord{Name: "m", Want: meta.WantRunning, StartID: "s", Bootstrap: []string{"h:1"}}.Encode())
+	rec := meta.PartitionRecord{
+		Replicas: []types.BrokerID{2}, ISR: []meta.ISRMember{{ID: 2, BrokerEpoch: epoch}}, Leader: 2, LeaderBrokerEpoch: epoch, MinISR: 1, Mirror: core.NewMirrored("m", "s"),
+	}
+	if _, err := n.commit(meta.Plan{Why: "led elsewhere", Then: []meta.Op{meta.Put(keys.Partition(paperTopic, 0), rec.Encode())}}); err != nil {
+		t.Fatal(err)
+	}
+	n.answer = func(asked int) error {
+		if asked < 3 {
+			return errors.New("connection refused")
+		}
+		next := rec.Clone()
+		next.Writable, next.LeaderEpoch, next.Timelines = true, 1, timeline.FreshRoot("x")
+		next.Mirror.State = meta.MirrorStopped
+		_, err := n.commit(meta.Plan{Why: "promote", Then: []meta.Op{meta.Put(keys.Partition(paperTopic, 0), next.Encode())}})
+		return err
+	}
+	m := &Mirrors{o: Options{Node: n}, ctx: t.Context(), log: slog.New(slog.DiscardHandler)}
+	r := &run{m: m, name: "m", ctx: t.Context(), promoting: make(chan struct{}, 1), copiers: map[meta.PartitionID]*copier{}}
+	m.writer = newWriter(m)
+	r.promoting <- struct{}{}
+	m.runs = map[string]*run{"m": r}
+	faults, err := m.promoteEverywhere(t.Context(), part{Mirror: "m", Topics: []string{"t"}, StartID: "s"})
+	if err != nil || len(faults) > 0 || n.asked != 3 {
+		t.Errorf("asked %d times: %v, %v", n.asked, faults, err)
+	}
+	tp := types.TopicPartition{Topic: "t"}
+	for topics, want := range map[string]string{"": "goes on by itself", "t": "the same order once more"} {
+		p := part{Mirror: "m"}
+		if topics != "" {
+			p.Topics = []string{topics}
+		}
+		if got := m.unpromotedWhy(tp, p, errors.New("no route")); !strings.Contains(got, want) || !strings.Contains(got, "broker 2") || !strings.Contains(got, "no route") {
+			t.Errorf("of %q: %s", topics, got)
+		}
 	}
 }

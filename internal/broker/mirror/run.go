@@ -221,11 +221,15 @@ func (r *run) show(id meta.PartitionID) {
 		r.drop(id)
 		return
 	}
+	settled := !r.m.isUnsettled(id)
 	r.mu.Lock()
 	c := r.copiers[id]
-	if c != nil && c.part != part { // the topic was deleted and made again
+	// The topic was deleted and made again; or what has halted it came to nothing, and
+	// whoever ordered that is gone.
+	if c != nil && (c.part != part || settled && c.halted.Load()) {
 		delete(r.copiers, id)
 		c.halted.Store(true)
+		defer r.stopFetching(c, ^uint64(0))
 		c = nil
 	}
 	made := c == nil && !r.closed
