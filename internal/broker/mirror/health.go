@@ -20,6 +20,7 @@ const (
 	syncACLs     = "acls"
 	syncScram    = "scram"
 	syncSwitch   = "switchover" // the way back of one that was given up
+	syncFailover = "failover"   // the end of one that was ordered
 )
 
 // healthBook keeps, for each sync, when it last went well and what went wrong since.

@@ -200,6 +200,9 @@ func (m *Mirrors) summarize(s *Status, rec *meta.MirrorRecord) {
 		}
 		if promoted < len(s.Partitions) {
 			s.State = stateStopping
+			if r := m.run(rec.Name); r != nil && s.Reason == "" {
+				s.Reason, _ = r.health.last(syncFailover)
+			}
 		}
 		return
 	}
