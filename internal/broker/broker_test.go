@@ -14,6 +14,8 @@ import (
 	"tidemark/internal/assert"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/replica"
 	"tidemark/internal/core/types"
@@ -411,6 +413,26 @@ func TestTopicRefusals(t *testing.T) {
 	wantCode(t, "more partitions", b.Topics().AddPartitions(ctx, api.AddPartitions{Topic: "a.b", Count: 3}), wire.None)
 	mustAppend(t, mustPartition(t, b, "a.b", 2), "x")
 	wantCode(t, "delete an unknown id", b.Topics().Delete(ctx, types.TopicID{1}), wire.ErrUnknownTopicID)
+}
+
+// TestACoordinatorsTopicMadeByOthers: whoever has it made, it is compacted and has the
+// coordinator's number of partitions: its records would go with their age otherwise.
+func TestACoordinatorsTopicMadeByOthers(t *testing.T) {
+	b := newWorld(t).open()
+	f := func(name string, partitions, want int32, configs ...string) {
+		t.Helper()
+		id := createTopic(t, b, name, partitions, configs...)
+		topic, ok := b.Image().Topic(id)
+		if !ok || topic.Record.Partitions != want || b.cfg.Topic(topic.Record.Configs).Delete || !b.cfg.Topic(topic.Record.Configs).Compact {
+			t.Errorf("%s: %+v", name, topic.Record)
+		}
+	}
+	f(coordinator.OffsetsTopic, -1, b.cfg.Offsets.TopicPartitions)
+	f(transactions.StateTopic, 3, 3, "segment.bytes", "1048576")
+	txns, _ := b.Image().TopicByName(transactions.StateTopic)
+	if got := txns.Record.Configs["segment.bytes"]; got != "1048576" {
+		t.Errorf("segment.bytes %s; what was asked for stays", got)
+	}
 }
 
 func TestConfigsReachTheLog(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/broker/coordinator"
+	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/config"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -26,6 +28,7 @@ func (t *topics) Create(ctx context.Context, r api.CreateTopic) (api.CreatedTopi
 	if strings.HasPrefix(r.Name, api.ViewPrefix) {
 		return api.CreatedTopic{}, wire.Errorf(wire.ErrInvalidTopic, "Names that begin with %s are the vault's.", api.ViewPrefix)
 	}
+	r = t.withCoordinators(r)
 	configs := make(map[string]string, len(r.Configs))
 	for k, v := range r.Configs {
 		if v != nil {
@@ -51,6 +54,36 @@ func (t *topics) Create(ctx context.Context, r api.CreateTopic) (api.CreatedTopi
 	made.ID = req.ID
 	t.awaitServed(ctx, req.ID)
 	return made, nil
+}
+
+// withCoordinators completes a request for a coordinator's own topic with what its
+// coordinator would ask for, wherever the request says nothing. A client that looks at such
+// a topic before its first use has it made (auto.create.topics.enable); with one partition
+// and a topic's usual retention it would lose committed offsets with their age.
+func (t *topics) withCoordinators(r api.CreateTopic) api.CreateTopic {
+	s := t.b.services.Load()
+	if s == nil {
+		return r
+	}
+	var own api.CreateTopic
+	switch r.Name {
+	case coordinator.OffsetsTopic:
+		own = s.groups.TopicAsMade()
+	case transactions.StateTopic:
+		own = s.txns.TopicAsMade()
+	default:
+		return r
+	}
+	configs := maps.Clone(own.Configs)
+	maps.Copy(configs, r.Configs)
+	r.Configs = configs
+	if len(r.Assignments) == 0 && r.Partitions == -1 {
+		r.Partitions = own.Partitions
+	}
+	if len(r.Assignments) == 0 && r.ReplicationFactor == -1 {
+		r.ReplicationFactor = own.ReplicationFactor
+	}
+	return r
 }
 
 func (t *topics) createRequest(r api.CreateTopic, configs map[string]string) (control.CreateTopicRequest, error) {

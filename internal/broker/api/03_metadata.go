@@ -23,7 +23,8 @@ import (
 //   - A topic that doesn't exist is made if the request and
 //     auto.create.topics.enable allow it. Unlike Kafka, which answers
 //     LEADER_NOT_AVAILABLE at first, the answer shows the topic as made: clients
-//     save one round. The image is taken anew after that.
+//     save one round. The image is taken anew after that. A coordinator's own topic
+//     is made as its coordinator makes it.
 //   - A partition whose leader is dead, or can't be reached on this listener, is
 //     LEADER_NOT_AVAILABLE (LISTENER_NOT_FOUND from version 6).
 //   - Any broker takes admin requests; the controller is told for old clients.
@@ -55,8 +56,11 @@ func (c *Call) createMissing(in *kmsg.MetadataRequest) bool {
 		if _, exists := c.Image.TopicByName(*t.Topic); exists || !c.mayCreate(*t.Topic) {
 			continue
 		}
-		_, err := c.Topics.Create(c.Ctx, CreateTopic{Name: *t.Topic, Partitions: set.DefaultPartitions,
-			ReplicationFactor: set.DefaultReplicationFactor})
+		ask := CreateTopic{Name: *t.Topic, Partitions: set.DefaultPartitions, ReplicationFactor: set.DefaultReplicationFactor}
+		if IsInternalTopic(ask.Name) {
+			ask.Partitions, ask.ReplicationFactor = -1, -1 // its coordinator's
+		}
+		_, err := c.Topics.Create(c.Ctx, ask)
 		if err != nil && CodeOf(err) != wire.ErrTopicAlreadyExists {
 			c.Logger.Warn("automatic topic creation failed", "topic", *t.Topic, "client", c.Req.ClientID, "error", err)
 			continue

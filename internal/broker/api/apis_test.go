@@ -229,7 +229,13 @@ func TestMetadataCreatesTopics(t *testing.T) {
 	f(13, true, true, true)
 	w := newWorld(t)
 	w.settings.AutoCreateTopics = true
-	in := metadataOf("bad name", "..")
+	in := metadataOf("__consumer_offsets")
+	in.AllowAutoTopicCreation = true
+	ask[*kmsg.MetadataResponse](w, in, 9)
+	if made := w.topics.created; len(made) != 1 || made[0].Partitions != -1 || made[0].ReplicationFactor != -1 {
+		t.Errorf("created %+v; a coordinator's own topic is made as its coordinator makes it", made)
+	}
+	in = metadataOf("bad name", "..")
 	in.AllowAutoTopicCreation = true
 	for _, topic := range ask[*kmsg.MetadataResponse](w, in, 9).Topics {
 		if topic.ErrorCode != int16(wire.ErrInvalidTopic) {

@@ -391,7 +391,8 @@ type Topics interface {
 // CreateTopic is one topic to make.
 type CreateTopic struct {
 	Name string
-	// Partitions is -1 for the default, and when Assignments are given.
+	// Partitions is -1 for the default, and when Assignments are given. A coordinator's
+	// own topic has its coordinator's defaults, of the configs too.
 	Partitions int32
 	// ReplicationFactor is -1 for the default, and when Assignments are given.
 	ReplicationFactor int16

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/types"
 )
@@ -19,6 +20,9 @@ func offsetsTopic(o Options) *statelog.Topic {
 		Node: o.Node, Name: OffsetsTopic, Partitions: o.Config.TopicPartitions, Replication: o.Config.TopicReplication, Configs: topicConfigs(o.Config),
 	})
 }
+
+// TopicAsMade is the request by which __consumer_offsets is made at its first use.
+func (c *Coordinator) TopicAsMade() api.CreateTopic { return c.topic.AsMade() }
 
 // topicConfigs are what Kafka sets on the topic itself: "producer" leaves the
 // coordinator's own choice of codec as it is.

@@ -51,9 +51,7 @@ func (t *Topic) Ensure(ctx context.Context) (*meta.Topic, error) {
 	if found, ok := t.o.Image().TopicByName(t.o.Name); ok {
 		return found, nil
 	}
-	_, err := t.o.Topics.Create(ctx, api.CreateTopic{
-		Name: t.o.Name, Partitions: t.o.Partitions, ReplicationFactor: t.replication(), Configs: t.o.Configs,
-	})
+	_, err := t.o.Topics.Create(ctx, t.AsMade())
 	if err != nil && !errors.Is(err, wire.ErrTopicAlreadyExists) {
 		t.o.Logger.Warn("a coordinator's topic can't be created", "topic", t.o.Name, "err", err)
 		return nil, wire.Errorf(wire.ErrCoordinatorNotAvailable, "%s can't be created yet.", t.o.Name)
@@ -62,6 +60,11 @@ func (t *Topic) Ensure(ctx context.Context) (*meta.Topic, error) {
 		return found, nil
 	}
 	return nil, wire.Errorf(wire.ErrCoordinatorNotAvailable, "%s is being created.", t.o.Name)
+}
+
+// AsMade is the request by which the topic is made at its first use.
+func (t *Topic) AsMade() api.CreateTopic {
+	return api.CreateTopic{Name: t.o.Name, Partitions: t.o.Partitions, ReplicationFactor: t.replication(), Configs: t.o.Configs}
 }
 
 // replication is what is asked for, or as many brokers as there are; the

@@ -109,6 +109,9 @@ func New(o Options) *Coordinator {
 	return c
 }
 
+// TopicAsMade is the request by which __transaction_state is made at its first use.
+func (c *Coordinator) TopicAsMade() api.CreateTopic { return c.topic.AsMade() }
+
 // topicConfigs are what Kafka sets on the topic itself.
 func topicConfigs(o Options) map[string]*string {
 	policy, compression, unclean := "compact", "uncompressed", "false"
