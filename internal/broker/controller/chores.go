@@ -119,8 +119,12 @@ func (c *Controller) report(ctx context.Context) error {
 	before, _ := image.Report(me.ID)
 	for t := range image.Topics() {
 		for p := range image.PartitionsOf(t.ID) {
-			if len(logs) == reportsMax || !control.WantsReport(image, t, p, me.ID, policy) {
+			if !control.WantsReport(image, t, p, me.ID, policy) {
 				continue
+			}
+			if len(logs) == c.reportsMost {
+				unread = true
+				break
 			}
 			log := n.Report(ctx, p.ID)
 			log.Topic, log.Partition, log.Revision = p.ID.Topic, p.ID.Number, p.ModRevision

@@ -92,19 +92,20 @@ type Controller struct {
 
 	// The rest belongs to whoever runs Step: one goroutine at a time.
 
-	office     meta.Revision // create revision of the office held at the last step, 0: none
-	began      time.Time     // of that office
-	waiting    map[meta.PartitionID]time.Time
-	orphans    map[types.TopicID]orphan
-	swept      time.Time
-	rebalanced time.Time
+	reportsMost int           // reportsMax
+	office      meta.Revision // create revision of the office held at the last step, 0: none
+	began       time.Time     // of that office
+	waiting     map[meta.PartitionID]time.Time
+	orphans     map[types.TopicID]orphan
+	swept       time.Time
+	rebalanced  time.Time
 }
 
 // New makes a controller; Step or Run sets it going.
 func New(o Options) *Controller {
 	return &Controller{
 		o: o, poke: make(chan struct{}, 1), dirty: make(map[meta.PartitionID]struct{}), all: true, logsAsked: true,
-		waiting: make(map[meta.PartitionID]time.Time), orphans: make(map[types.TopicID]orphan),
+		waiting: make(map[meta.PartitionID]time.Time), orphans: make(map[types.TopicID]orphan), reportsMost: reportsMax,
 	}
 }
 
@@ -118,11 +119,22 @@ func (c *Controller) ImageChanged(d meta.Delta) {
 	for _, p := range d.Partitions {
 		if !p.Deleted() {
 			c.dirty[p.New.ID] = struct{}{}
-			c.logsAsked = c.logsAsked || p.New.Record != nil && p.New.Record.UncleanOnce
+			c.logsAsked = c.logsAsked || outdatesReports(p)
 		}
 	}
 	c.mu.Unlock()
 	c.Poke()
+}
+
+// outdatesReports reports a change of a partition whose unclean election may wait: reports
+// are of one revision of the record. An election ends the wait, and so does whoever may lead
+// cleanly; what else is written into the record (a reassignment, the min ISR, consent) asks anew.
+func outdatesReports(p meta.Change[meta.Partition]) bool {
+	next := p.New.Record
+	if next == nil || p.Old == nil || p.Old.Record == nil {
+		return next != nil && next.UncleanOnce
+	}
+	return next.LeaderEpoch == p.Old.Record.LeaderEpoch && slices.Equal(next.ISR, p.Old.Record.ISR)
 }
 
 // Poke has the controller look soon.

@@ -30,11 +30,12 @@ type fakeNode struct {
 	before func() // runs before each commit
 	errs   int    // so many commits fail
 	done   int    // commits that succeeded
+	log    meta.LogReport
 }
 
 func newFakeNode(t *testing.T, store *mem.Store, id types.BrokerID) *fakeNode {
 	t.Helper()
-	n := &fakeNode{t: t, id: id, store: store, image: meta.Empty("c")}
+	n := &fakeNode{t: t, id: id, store: store, image: meta.Empty("c"), log: meta.LogReport{Offline: true}}
 	n.watch = store.NewWatcher(context.Background(), n.image.Keys().Root(), 0)
 	n.sync()
 	var err error
@@ -101,7 +102,7 @@ func (n *fakeNode) Lease() meta.LeaseID      { return n.lease }
 func (n *fakeNode) Limits() control.Limits   { return control.Limits{Ops: 64} }
 func (n *fakeNode) Unclean(*meta.Topic) bool { return false }
 func (n *fakeNode) Report(context.Context, meta.PartitionID) meta.LogReport {
-	return meta.LogReport{Offline: true}
+	return n.log
 }
 
 func (n *fakeNode) controller() *Controller {
@@ -256,4 +257,55 @@ func TestNobodyToElect(t *testing.T) {
 	f(false)
 	store.ExpireLease(other.lease)
 	f(true)
+}
+
+// TestReportsAreAskedAnew: a report is of one revision of the record. Whatever is written into it
+// while an unclean election waits has the logs told again; what happens to partitions
+// that are led costs nothing.
+func TestReportsAreAskedAnew(t *testing.T) {
+	c := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	old := meta.PartitionRecord{Replicas: []types.BrokerID{1, 2, 3}, ISR: []meta.ISRMember{{ID: 1, BrokerEpoch: 5}}, MinISR: 1, Leader: 1, LeaderBrokerEpoch: 5, LeaderEpoch: 3}
+	f := func(what string, want bool, change func(*meta.PartitionRecord)) {
+		t.Helper()
+		next := old.Clone()
+		change(&next)
+		c.logsAsked = false
+		c.ImageChanged(meta.Delta{Partitions: []meta.Change[meta.Partition]{{Old: &meta.Partition{Record: &old}, New: &meta.Partition{Record: &next}}}})
+		if c.logsAsked != want {
+			t.Errorf("%s: asked %v", what, c.logsAsked)
+		}
+	}
+	f("consent", true, func(r *meta.PartitionRecord) { r.UncleanOnce = true })
+	f("min ISR", true, func(r *meta.PartitionRecord) { r.MinISR = 2 })
+	f("reassignment", true, func(r *meta.PartitionRecord) { r.Replicas = append(r.Replicas, 4) })
+	f("ISR", false, func(r *meta.PartitionRecord) { r.ISR = append(r.ISR, meta.ISRMember{ID: 2, BrokerEpoch: 6}) })
+	f("election", false, func(r *meta.PartitionRecord) { r.Leader, r.LeaderBrokerEpoch, r.LeaderEpoch = 2, 6, 4 })
+}
+
+// TestMoreThanOneReport: what one report doesn't hold is told once those that it holds
+// have been elected, whatever else happens.
+func TestMoreThanOneReport(t *testing.T) {
+	const most, more = 8, 3
+	boss := newFakeNode(t, mem.New(), 1)
+	boss.log = meta.LogReport{LogEnd: 5, LastEpoch: 1, Restored: &meta.RestoredLog{EpochMax: 1}}
+	c := boss.controller()
+	c.reportsMost = most
+	id := boss.create(2*most+more, 1)
+	var plans []meta.Plan
+	for p := range boss.Image().PartitionsOf(id) {
+		r := p.Record.Clone()
+		r.Leader, r.LeaderBrokerEpoch, r.ISR, r.Restored, r.Timelines = types.NoBroker, types.NoBrokerEpoch, []meta.ISRMember{}, true, nil
+		r.Writable, r.Mirror = false, &meta.MirrorState{Name: "m", State: meta.MirrorPaused}
+		plans = append(plans, meta.Plan{Why: "restore", Then: []meta.Op{meta.Put(boss.image.Keys().Partition(id, p.ID.Number), r.Encode())}})
+	}
+	boss.commit(control.Split(plans, boss.Limits())...)
+	for range 3 {
+		c.putBack(nil, true) // as the image of a report has it
+		step(t, c)
+	}
+	for p := range boss.Image().PartitionsOf(id) {
+		if p.Record.Restored {
+			t.Errorf("partition %d has no leader", p.ID.Number)
+		}
+	}
 }
