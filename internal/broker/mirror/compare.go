@@ -62,7 +62,7 @@ type sourceReader struct {
 	empty int
 }
 
-// emptyFetchesMax bounds how often the source may show nothing below its own end.
+// emptyFetchesMax bounds how often in a row the source may show no batch below its own end.
 const emptyFetchesMax = 20
 
 func (r *sourceReader) next(ctx context.Context, to types.Offset) ([]byte, error) {
@@ -71,13 +71,11 @@ func (r *sourceReader) next(ctx context.Context, to types.Offset) ([]byte, error
 			r.at, r.empty = h.NextOffset(), 0
 			return raw, nil
 		}
+		if r.empty++; r.empty > emptyFetchesMax {
+			return nil, fmt.Errorf("the source shows no whole batch at offset %d, below its end %d", r.at, to)
+		}
 		if err := r.fetch(ctx); err != nil {
 			return nil, err
-		}
-		if len(r.buf) == 0 {
-			if r.empty++; r.empty > emptyFetchesMax {
-				return nil, fmt.Errorf("the source shows nothing at offset %d, below its end %d", r.at, to)
-			}
 		}
 	}
 	return nil, nil

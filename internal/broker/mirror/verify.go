@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -122,7 +123,9 @@ type verified struct {
 	part    Partition
 	startID string
 	compact bool
-	to      types.Offset // exclusive; -1: both sides' ends
+	want    types.Offset // exclusive: how far it is to be compared; -1: as far as both sides go
+	to      types.Offset // exclusive: how far it can be
+	short   string       // why that is less, in words; "" if it isn't
 	digest  hash.Hash    // of the own bytes found equal
 
 	leader source.Partition
@@ -145,11 +148,11 @@ func (v *verification) partitions(image *meta.Image, name string) []*verified {
 			continue // its leader compares it
 		}
 		one := &verified{
-			id: p.ID, tp: part.Name(), part: part, startID: p.Record.Mirror.StartID, to: types.NoOffset,
+			id: p.ID, tp: part.Name(), part: part, startID: p.Record.Mirror.StartID, want: types.NoOffset,
 			compact: v.m.o.Config.Topic(t.Record.Configs).Compact,
 		}
 		if n := len(p.Record.Promotions); p.Record.Writable && n > 0 {
-			one.to = p.Record.Promotions[n-1].LogEnd
+			one.want = p.Record.Promotions[n-1].LogEnd
 		}
 		if view, open := part.View(); open {
 			v.result.TotalBytes += view.Size
@@ -212,6 +215,7 @@ func (v *verification) partition(ctx context.Context, p *verified) error {
 		err := v.find(ctx, p)
 		if err == nil {
 			err = v.compare(ctx, p, out, &from)
+			out.Difference = cmp.Or(out.Difference, p.short)
 		}
 		if err == nil && out.Difference != "" && again {
 			// A cut on either side may be under way: what stays different is told.
@@ -252,18 +256,16 @@ func (v *verification) compare(ctx context.Context, p *verified, out *VerifyPart
 	}
 	if *from == types.NoOffset {
 		*from = max(start, view.LogStart)
-		out.From = *from
-		if p.to == types.NoOffset {
-			p.to = min(end, view.LogEnd)
+		if p.want == types.NoOffset {
+			p.want = min(end, view.LogEnd)
 		}
-		if p.to > end {
-			out.Difference = fmt.Sprintf("the source ends at %d, below the %d that was mirrored", end, p.to)
-			p.to = end
-		}
-		if *from > p.to {
-			*from = p.to
-		}
+		out.From = min(*from, p.want, end)
 	}
+	p.to, p.short, out.Difference = p.want, "", ""
+	if p.want > end {
+		p.to, p.short = end, fmt.Sprintf("the source ends at %d, below the %d that was mirrored", end, p.want)
+	}
+	*from = min(*from, p.to)
 	out.VerifiedTo = *from
 	theirs := &sourceReader{v: v, p: p, at: *from}
 	ours := &logReader{l: p.part.Log(), at: *from, to: p.to}
