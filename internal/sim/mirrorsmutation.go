@@ -94,6 +94,8 @@ func mirrorsMutations() []*Mutation {
 				mirrorsProfiles["mirrors-switch"](o)
 				o.Brokers, o.Replicas, o.MinISR = 2, 1, 1
 			}}),
+		of("switches-open", "ADR 28: a switchover promotes copies in which transactions are open (I-271)", []string{"TxnWhole"},
+			&mirrorsMutation{rules: broker.MirrorRules{Mirror: mirror.Rules{SwitchesOpen: true}}, adjust: mirrorsProfiles["mirrors-switch-txn"]}),
 		startingAt(2, of("promotes-any-start", "R23: a late retry promotes a later start", []string{"PromotedOnce"},
 			&mirrorsMutation{retriesAreOld: true, rules: broker.MirrorRules{Mirror: mirror.Rules{PromoteAnyStart: true}}, adjust: func(o *MirrorsOptions) {
 				forks(o)

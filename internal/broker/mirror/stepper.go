@@ -43,6 +43,7 @@ type Rules struct {
 	MadeUnasked         bool // R23, I-260: what is made for a mirror doesn't ask whether it runs
 	SwitchesNothing     bool // I-262: a switchover goes on without partitions
 	ReturnsUndecided    bool // I-265: a switchover that another broker is at work at is taken back as it is
+	SwitchesOpen        bool // I-271: a switchover asks nobody for what is open, and promotes copies with open transactions
 	ForksToLogEnd       bool // R14: a drill's fork ends at the log end, and not at the high watermark
 	CutsAnywhere        bool // I-250: cuts are done once whoever is called a coordinator was asked, groups loaded or not
 }

@@ -303,6 +303,9 @@ func (s *sides) close(ctx context.Context) (closed, error) {
 	if err == nil {
 		err = s.complete(c.ends)
 	}
+	if s.m.o.Rules.SwitchesOpen {
+		c.open, c.transactions = "", false
+	}
 	return c, err
 }
 
@@ -328,7 +331,7 @@ func (s *sides) behind(ends map[types.TopicPartition]types.Offset) string {
 	// Invariant I-271: a switchover promotes no copy in which a transaction is open. The
 	// copies end where their source does, and that is final: what none of them has open stays so.
 	for _, p := range s.list {
-		if list := open[p.tp]; len(list) > 0 {
+		if list := open[p.tp]; len(list) > 0 && !s.m.o.Rules.SwitchesOpen {
 			return openWords(p.tp, list)
 		}
 	}
