@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"tidemark/internal/config"
 	"tidemark/internal/core/acl"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/source"
@@ -79,5 +80,23 @@ func TestCompareACLs(t *testing.T) {
 	d.unenforced = true
 	if text := d.text(); text != "2 copied, 1 written here by others, 1 left out by the filters, not enforced by this node (authorizer=off)" {
 		t.Error(text)
+	}
+}
+
+// TestAMirrorTakesNothingOfAnEarlierOne: made again under the name of one that was deleted,
+// with another source, a mirror took away what the first had copied: it guards what was failed over.
+func TestAMirrorTakesNothingOfAnEarlierOne(t *testing.T) {
+	n := timedNode{newPaperNode(t, 0)}
+	keys := meta.KeysOf(paperCluster)
+	n.put(t, keys.Features(), meta.FeaturesRecord{Levels: map[string]int16{meta.FeatureMetadata: meta.LevelSecurity}}.Encode())
+	guard := aclOf("orders", "User:a", acl.Write, acl.Deny)
+	n.put(t, keys.ACL(guard), meta.NewACLRecord(guard, "m").Encode())
+	m := &Mirrors{o: Options{Node: n, Config: config.Default()}, ctx: t.Context()}
+	if err := m.Create(t.Context(), Spec{Name: "m", Bootstrap: []string{"h:1"}}); err != nil {
+		t.Fatal(err)
+	}
+	d := (&run{name: "m"}).compareACLs(n.Image(), aclFilter{}, nil)
+	if _, ok := n.Image().Mirror("m"); !ok || len(d.remove) > 0 {
+		t.Errorf("made %t, it takes away %v", ok, d.remove)
 	}
 }

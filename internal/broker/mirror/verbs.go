@@ -25,7 +25,11 @@ func (m *Mirrors) Create(ctx context.Context, spec Spec) error {
 	rec.CreatedAt = m.o.Node.Now()
 	err = m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		plan, err := control.CreateMirror(image, rec, m.o.Node.Me())
-		return []meta.Plan{plan}, err
+		if err != nil {
+			return nil, err
+		}
+		plans, err := control.Disown(image, rec.Name, m.o.Node.Me(), m.o.Node.Limits())
+		return append(plans, plan), err
 	})
 	switch {
 	case errors.Is(err, control.ErrMirrorExists):

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"tidemark/internal/assert"
 	"tidemark/internal/core/acl"
@@ -140,4 +141,39 @@ func ChangeCredentials(image *meta.Image, change CredentialChange, me Me) (meta.
 // isForeign reports whether a mirror must leave a credential alone: it isn't its own.
 func isForeign(mirror string, old *meta.Scram) bool {
 	return mirror != "" && (old.Record == nil || old.Record.Mirror != mirror)
+}
+
+// credentialsPerPlan bounds the credentials of one of Disown's plans: each takes a comparison and a write.
+const credentialsPerPlan = 50
+
+// Disown makes what a mirror has copied the cluster's own: its entries and credentials stay,
+// and nobody takes them away but who may here. It is due before another mirror takes the name
+// of one that was deleted: what that one's source lacks is no deletion at its own.
+func Disown(image *meta.Image, mirror string, me Me, limits Limits) ([]meta.Plan, error) {
+	var entries ACLChange
+	for e := range image.ACLs().All() {
+		if e.Record.Mirror == mirror {
+			entries.Add = append(entries.Add, e.Record.Binding())
+		}
+	}
+	var credentials []meta.ScramRecord
+	for e := range image.Scrams() {
+		if e.Record.Mirror == mirror {
+			own := *e.Record
+			own.Mirror = ""
+			credentials = append(credentials, own)
+		}
+	}
+	if len(entries.Add)+len(credentials) == 0 {
+		return nil, nil // below their level, too
+	}
+	plans, err := ChangeACLs(image, entries, me, limits)
+	for some := range slices.Chunk(credentials, credentialsPerPlan) {
+		if err == nil {
+			var plan meta.Plan
+			plan, err = ChangeCredentials(image, CredentialChange{Set: some}, me)
+			plans = append(plans, plan)
+		}
+	}
+	return plans, err
 }

@@ -3,6 +3,7 @@ package control_test
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"tidemark/internal/core/acl"
@@ -71,6 +72,40 @@ func TestAMirrorsACLs(t *testing.T) {
 	c.changeACLs(control.ACLChange{Remove: []acl.Binding{read("own"), read("taken")}}, me)
 	if c.image.ACLs().Len() != 0 {
 		t.Errorf("%d entries are left", c.image.ACLs().Len())
+	}
+}
+
+// TestAnEarlierMirrorsSecurityStays: a mirror that takes the name of one that was deleted
+// copies another source. What the earlier one had copied guards what was failed over.
+func TestAnEarlierMirrorsSecurityStays(t *testing.T) {
+	c, me := raised(t)
+	if plans, err := control.Disown(c.image, "m", me, control.Limits{}); err != nil || len(plans) > 0 {
+		t.Error("of nothing: ", plans, err)
+	}
+	c.changeACLs(control.ACLChange{Mirror: "m", Add: []acl.Binding{read("a"), read("b")}}, me)
+	c.changeACLs(control.ACLChange{Mirror: "other", Add: []acl.Binding{read("c")}}, me)
+	user := credential("alice", "m", 1)
+	plan, err := control.ChangeCredentials(c.image, control.CredentialChange{Set: []meta.ScramRecord{user}, Mirror: "m"}, me)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.commit(plan)
+	plans, err := control.Disown(c.image, "m", me, control.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.commit(plans...)
+	for b, want := range map[acl.Binding]string{read("a"): "here", read("b"): "here", read("c"): "other"} {
+		if got := c.owner(b); got != want {
+			t.Errorf("%v is %s's, want %s", b, got, want)
+		}
+	}
+	if e, ok := c.image.Scram(user.ID()); !ok || e.Record.Mirror != "" || !slices.Equal(e.Record.StoredKey, user.StoredKey) {
+		t.Errorf("%+v", e)
+	}
+	c.changeACLs(control.ACLChange{Mirror: "m", Remove: []acl.Binding{read("a"), read("b")}}, me)
+	if c.owner(read("a")) != "here" {
+		t.Error("the later mirror takes it away")
 	}
 }
 
