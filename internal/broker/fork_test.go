@@ -153,6 +153,9 @@ func TestAForkBecomesAPartition(t *testing.T) {
 	disk := w.fs.(*vfs.Mem).CrashClone(vfs.CrashConfig{})
 	makeForkTopic(t, b, r)
 	awaitFork(t, b, r)
+	if list, err := b.Mirrors().Drills(testContext(t)); err != nil || len(list) != 1 || list[0].Offline != 0 || len(list[0].Faults) > 0 {
+		t.Errorf("drills: %+v, %v", list, err)
+	}
 	if err := (mirrorNode{b}).Prove(testContext(t), r.As, []byte("k"), []byte("v"), time.Minute); err != nil {
 		t.Error(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tidemark/internal/broker/api"
+	"tidemark/internal/core/meta"
 	"tidemark/internal/wire"
 )
 
@@ -19,6 +20,11 @@ func TestAForkWhoseFolderIsLost(t *testing.T) {
 			eventually(t, "the fork is offline", func() bool {
 				p, ok := b.PartitionByName(r.Name.Topic, 0)
 				return ok && p.down.Load()
+			})
+			eventually(t, "the list of drills names it", func() bool {
+				list, err := b.Mirrors().Drills(testContext(t))
+				return err == nil && len(list) == 1 && list[0].State == meta.DrillReady && list[0].Partitions == 1 && list[0].Offline == 1 &&
+					len(list[0].Faults) == 1 && strings.Contains(list[0].Faults[0], "drill.d.a-0: LOG_OFFLINE") && strings.Contains(list[0].Faults[0], "mirror drill delete d")
 			})
 			_, err := appendTo(t, mustPartition(t, b, r.Name.Topic, 0), 1, "x")
 			wantCode(t, "a write to the fork", err, wire.ErrKafkaStorageError)

@@ -112,13 +112,29 @@ func (c *mirrorDrillListCmd) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	return c.print(s.Out, list, func() table {
-		out := table{columns: []string{"DRILL", "MIRROR", "STATE", "BEGUN-AT", "TOPICS", "PARTITIONS", "TOPIC-NAMES"}, wideFrom: 6}
+	return c.printDrills(s, list)
+}
+
+func (t Target) printDrills(s Streams, list []mirror.Drill) error {
+	err := t.print(s.Out, list, func() table {
+		out := table{columns: []string{"DRILL", "MIRROR", "STATE", "BEGUN-AT", "TOPICS", "PARTITIONS", "OFFLINE", "TOPIC-NAMES"}, wideFrom: 7}
 		for _, d := range list {
-			out.rows = append(out.rows, []string{d.Drill, d.Mirror, d.State, millisText(int64(d.At)), fmt.Sprint(len(d.Topics)), fmt.Sprint(d.Partitions), strings.Join(d.Topics, " ")})
+			out.rows = append(out.rows, []string{d.Drill, d.Mirror, d.State, millisText(int64(d.At)), fmt.Sprint(len(d.Topics)), fmt.Sprint(d.Partitions), fmt.Sprint(d.Offline), strings.Join(d.Topics, " ")})
 		}
 		return out
 	})
+	if err != nil || t.Output == "json" || t.Output == "yaml" {
+		return err
+	}
+	for _, d := range list {
+		for _, fault := range d.Faults {
+			fmt.Fprintln(s.Err, fault)
+		}
+		if d.Offline > len(d.Faults) {
+			fmt.Fprintf(s.Err, "… and %d more partitions of drill %s\n", d.Offline-len(d.Faults), d.Drill)
+		}
+	}
+	return nil
 }
 
 type mirrorDrillDeleteCmd struct {

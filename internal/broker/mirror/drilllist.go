@@ -9,13 +9,21 @@ import (
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
 )
 
-// Drills lists the forks that are there, are being made, or are being deleted.
-func (m *Mirrors) Drills(context.Context) ([]Drill, error) {
+// Drills lists the forks that are there, are being made, or are being deleted, and which
+// partitions of those that are there can't be used.
+func (m *Mirrors) Drills(ctx context.Context) ([]Drill, error) {
+	image := m.o.Node.Image()
+	list := drillsOf(image)
+	m.addOffline(ctx, image, list)
+	return list, nil
+}
+
+func drillsOf(image *meta.Image) []Drill {
 	list := []Drill{}
 	place := map[string]int{}
-	image := m.o.Node.Image()
 	for e := range image.Drills() {
 		d := Drill{Drill: e.ID, Mirror: e.Record.Mirror, At: e.Record.At, State: e.Record.State, Topics: []string{}}
 		for t := range image.DrillTopics(e.Record.Mark()) {
@@ -38,7 +46,75 @@ func (m *Mirrors) Drills(context.Context) ([]Drill, error) {
 		list[i].Topics = append(list[i].Topics, t.Record.Name)
 		list[i].Partitions += int(t.Record.Partitions)
 	}
-	return list, nil
+	return list
+}
+
+// offlineShown bounds how many partitions of a drill are named that can't be used.
+const offlineShown = 5
+
+// addOffline asks the leaders of ready drills' partitions whether they can be used, and
+// adds those that can't. A record that says ready knows nothing of it: a fork's folder may be
+// lost, or its disk, long after it was made.
+func (m *Mirrors) addOffline(ctx context.Context, image *meta.Image, list []Drill) {
+	of := map[string]*Drill{}
+	for i := range list {
+		for _, topic := range list[i].Topics {
+			if list[i].State == meta.DrillReady {
+				of[topic] = &list[i]
+			}
+		}
+	}
+	if len(of) == 0 {
+		return
+	}
+	say := func(topic, sentence string) {
+		d := of[topic]
+		if d.Offline++; d.Offline <= offlineShown {
+			d.Faults = append(d.Faults, sentence)
+		}
+	}
+	answers, unasked := m.everywhere(ctx, partDrillLook, part{Drill: &drillPart{}}, statusPatience)
+	told := map[types.TopicPartition]outcome{}
+	for _, o := range answers {
+		told[o.TopicPartition] = o
+	}
+	for t := range image.TopicsByName() {
+		if of[t.Record.Name] == nil {
+			continue
+		}
+		for p := range image.PartitionsOf(t.ID) {
+			tp := types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number}
+			st := PartitionStatus{Topic: tp.Topic, Partition: tp.Partition}
+			switch o, ok := told[tp]; {
+			case p.Record == nil:
+				say(tp.Topic, fmt.Sprintf("%s: its metadata can't be read: %v", tp, p.Fault))
+			case ok && o.Reason != "":
+				say(tp.Topic, o.sentence())
+			case control.NeedsLeader(image, p.Record):
+				describeLeaderless(image, p, m.o.Node.Me(), &st)
+				say(tp.Topic, fmt.Sprintf("%s: %s", tp, st.Reason))
+			case !ok && unasked != nil:
+				of[tp.Topic].Faults = append(of[tp.Topic].Faults, fmt.Sprintf("%s: its leader, broker %d, can't be asked", tp, p.Record.Leader))
+			}
+		}
+	}
+}
+
+// drillsHere tells of each drill's partition that is led here whether it can be used.
+func (m *Mirrors) drillsHere() []outcome {
+	image := m.o.Node.Image()
+	list := []outcome{}
+	for _, l := range m.ledHere(image, func(t *meta.Topic, _ *meta.Partition) bool {
+		_, _, old := oldDrillOf(image, t)
+		return t.Record.Drill != nil || old
+	}) {
+		o := outcome{TopicPartition: l.tp}
+		if _, err := l.part.LeaderEpoch(); err != nil {
+			o.Reason, o.Detail = core.LogOffline, err.Error()
+		}
+		list = append(list, o)
+	}
+	return list
 }
 
 // oldDrillOf says which drill without a record of its own a topic is a fork of, as

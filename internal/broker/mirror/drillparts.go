@@ -27,6 +27,7 @@ const (
 	partDrillServe     = drillParts + "serve"
 	partDrillOffsets   = drillParts + "offsets"
 	partDrillProve     = drillParts + "prove"
+	partDrillLook      = drillParts + "look" // of all drills
 	drillProofKey      = "tidemark-drill"
 	drillPointPatience = 5 * time.Second
 
@@ -131,6 +132,8 @@ func (m *Mirrors) drillHere(ctx context.Context, what string, p part) ([]outcome
 		return m.eachDrilled(ctx, p, m.leadsFork, m.proveOne)
 	case partDrillOffsets:
 		return m.offsetsHere(ctx, p), nil
+	case partDrillLook:
+		return m.drillsHere(), nil
 	}
 	return nil, fmt.Errorf("this broker knows no part %q: it runs another version", what)
 }

@@ -122,4 +122,8 @@ type Drill struct {
 	State      string   `json:"state"`
 	Topics     []string `json:"topics"`
 	Partitions int      `json:"partitions"`
+	// Offline of the partitions of one that is ready can't be used; Faults are the first
+	// of them with the reason, and those whose leader doesn't answer.
+	Offline int      `json:"offline"`
+	Faults  []string `json:"faults,omitempty"`
 }
