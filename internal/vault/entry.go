@@ -85,9 +85,17 @@ func folderOf(topic string, partition int32) string {
 	return types.TopicPartition{Topic: topic, Partition: partition}.String()
 }
 
-// entryDir is the folder of an entry that has no place on the disk yet.
-func (v *Vault) entryDir(e *Entry) string {
-	return path.Join(v.opts.Dir, folderOf(e.Topic, e.Partition), e.ID)
+// name gives an entry its folder. A damaged one of the same removal keeps its name: what of it
+// can be read is an operator's to look at, and no cut may wait for that.
+func (v *Vault) name(e *Entry) {
+	id := e.ID
+	for n := 2; ; n++ {
+		e.dir = path.Join(v.opts.Dir, folderOf(e.Topic, e.Partition), e.ID)
+		if _, err := v.opts.FS.Stat(e.dir); err != nil {
+			return
+		}
+		e.ID = fmt.Sprintf("%s-%d", id, n)
+	}
 }
 
 // readEntry reads a manifest; what can't be read is told as damaged, not hidden.

@@ -10,6 +10,7 @@ import (
 	"path"
 
 	"tidemark/internal/assert"
+	"tidemark/internal/core/types"
 	"tidemark/internal/log"
 	"tidemark/internal/vfs"
 )
@@ -44,7 +45,7 @@ func (v *Vault) Keep(r log.Removal) (id string, err error) {
 		return v.refuse(&r, s, v.fullDisk(s.bytes, err))
 	}
 	e := newEntry(&r, s)
-	e.dir = v.entryDir(e)
+	v.name(e)
 	v.mu.Lock()
 	v.placeLocked(e, firstOf(e, s))
 	v.mu.Unlock()
@@ -122,10 +123,18 @@ func (v *Vault) fullDisk(needed int64, err error) error {
 	return &ErrFull{Needed: needed, Used: v.Usage().Bytes - needed, Limit: -1, Err: err}
 }
 
-// known finds the entry that holds all of a removal already, and makes it durable.
+// known finds the entry that holds all of a removal already, makes it durable, and has its
+// age begin anew.
 func (v *Vault) known(r *log.Removal, s *summary) (id string, ok bool, err error) {
+	found := func(e *Entry) (string, bool, error) {
+		if err := v.settle(e); err != nil {
+			return e.ID, true, err
+		}
+		still, err := v.renew(e.ID, r.At)
+		return e.ID, still || err != nil, v.fullDisk(s.bytes, err)
+	}
 	if e := v.adopt(r, s); e != nil {
-		return e.ID, true, v.settle(e)
+		return found(e)
 	}
 	entries := v.of(r.TopicPartition)
 	for i := range entries {
@@ -139,10 +148,43 @@ func (v *Vault) known(r *log.Removal, s *summary) (id string, ok bool, err error
 			continue
 		}
 		if holds {
-			return e.ID, true, v.settle(e)
+			return found(e)
 		}
 	}
 	return "", false, nil
+}
+
+// renew counts an entry's age from the cut that relies on it now: what had come back, and
+// goes once more, is kept as long as anything else that goes today. It reports whether
+// the entry is still there; purged meanwhile, it is kept anew.
+func (v *Vault) renew(id string, at types.Millis) (still bool, err error) {
+	v.mu.Lock()
+	kept, still := v.entries[id]
+	v.mu.Unlock()
+	if !still || at <= kept.At {
+		return still, nil
+	}
+	next := *kept
+	next.At, next.Replays = at, nil // replays aren't in the manifest
+	if err := v.writeManifest(next.dir, &next); err != nil {
+		return true, fmt.Errorf("vault: entry %s, which holds the removed records already: %w", id, err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if kept, still = v.entries[id]; still {
+		next = *kept
+		next.At = at
+		v.putLocked(&next)
+	}
+	return still, nil
+}
+
+func (v *Vault) writeManifest(dir string, e *Entry) error {
+	data, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return err
+	}
+	return vfs.WriteAtomic(v.opts.FS, path.Join(dir, manifestFile), append(data, '\n'))
 }
 
 // settle syncs an entry that was found, once per process, before a cut relies on
@@ -284,11 +326,7 @@ func (v *Vault) write(r *log.Removal, e *Entry) error {
 		held += f.Bytes
 	}
 	assert.That(held == e.Bytes, "I-04: entry %s holds %d bytes of a removal of %d", e.ID, held, e.Bytes)
-	data, err := json.MarshalIndent(e, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := vfs.WriteAtomic(fsys, path.Join(temp, manifestFile), append(data, '\n')); err != nil {
+	if err := v.writeManifest(temp, e); err != nil {
 		return err
 	}
 	if err := fsys.Rename(temp, dir); err != nil {

@@ -614,7 +614,79 @@ func TestKeepsWhatIsNoBatch(t *testing.T) {
 	}
 	_, err = f.WriteAt([]byte("y"), int64(len(data[2])-1))
 	must(t, err)
-	if again, err := openVault(t, options(m)).Keep(removal(t, m, data)); err == nil {
-		t.Fatalf("entry %q counts for other bytes", again)
+	data[2][len(data[2])-1] = 'y'
+	v = openVault(t, options(m))
+	again, err := v.Keep(removal(t, m, data))
+	if err != nil || again == id {
+		t.Fatalf("entry %q counts for other bytes: %v", again, err)
+	}
+	if !bytes.Equal(exportBytes(t, v, again), removed(data)) {
+		t.Error("other bytes than were cut")
+	}
+}
+
+// TestAgeBeginsWithTheLastCut: records that came back, as after an abandon, and go once more
+// are the entry that there is. It was purged by the age of the first cut.
+func TestAgeBeginsWithTheLastCut(t *testing.T) {
+	m := vfs.NewMem()
+	data := segments(t, m)
+	now := start + 1000
+	o := options(m)
+	o.MaxAge, o.Now = 500, func() types.Millis { return now }
+	v := openVault(t, o)
+	first := removal(t, m, data)
+	id, err := v.Keep(first)
+	must(t, err)
+	must(t, v.NoteReplay(id, Replay{Topic: "r"}))
+	again := removal(t, m, data)
+	now = start + 1600
+	again.At = now
+	if same, err := v.Keep(again); err != nil || same != id {
+		t.Fatalf("%q, %v, want %q", same, err, id)
+	}
+	for range 2 {
+		if gone, err := v.PurgeExpired(); err != nil || len(gone) > 0 {
+			t.Fatalf("purged %v, %v", gone, err)
+		}
+		if e := only(t, v); e.At != now || len(e.Replays) != 1 || !bytes.Equal(exportBytes(t, v, id), removed(data)) {
+			t.Errorf("%+v", e)
+		}
+		v = openVault(t, o)
+	}
+	if _, err := v.Keep(first); err != nil || only(t, v).At != now {
+		t.Errorf("an earlier time takes it back: %+v, %v", only(t, v), err)
+	}
+	must(t, v.Purge(id))
+	if still, err := v.renew(id, now+1); still || err != nil {
+		t.Errorf("a purged entry is relied on: %t, %v", still, err)
+	}
+}
+
+// TestADamagedEntryStopsNoCut: the same removal has the same name. With the entry of that name
+// damaged, the partition's cut could not be made until somebody had purged it.
+func TestADamagedEntryStopsNoCut(t *testing.T) {
+	m := vfs.NewMem()
+	data := segments(t, m)
+	id, err := openVault(t, options(m)).Keep(removal(t, m, data))
+	must(t, err)
+	f, err := m.Create(path.Join(dir, "t-0", id, manifestFile))
+	must(t, err)
+	must(t, f.Close())
+	v := openVault(t, options(m))
+	var other string
+	for range 2 { // the second time it is found
+		if other, err = v.Keep(removal(t, m, data)); err != nil || other == id {
+			t.Fatalf("%q, %v", other, err)
+		}
+		if !bytes.Equal(exportBytes(t, v, other), removed(data)) {
+			t.Error("other bytes than were cut")
+		}
+	}
+	v = openVault(t, options(m))
+	if all, err := v.List(); err != nil || len(all) != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if e, err := v.Show(other); err != nil || e.Damaged != "" {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
