@@ -34,6 +34,11 @@ func (n officeNode) Unclean(t *meta.Topic) bool {
 	return n.cfg.Topic(t.Record.Configs).UncleanLeaderElection
 }
 
+// MinISR implements controller.Node.
+func (n officeNode) MinISR(t *meta.Topic) int {
+	return int(n.cfg.Topic(t.Record.Configs).MinInsyncReplicas)
+}
+
 // reportWait bounds the wait for a partition's owner.
 const reportWait = 5 * time.Second
 

@@ -12,7 +12,7 @@ func keysTopic() []key {
 		{name: "delete.topic.enable", def: "true", rule: boolean(), bind: func(b *Broker) any { return &b.DeleteTopicEnable },
 			doc: "Whether DeleteTopics is allowed."},
 		{name: "min.insync.replicas", def: "1", rule: int32s(1), bind: func(b *Broker) any { return &b.MinInsyncReplicas },
-			doc: "In-sync replicas without which acks=all is refused."},
+			doc: "In-sync replicas without which acks=all is refused. Topics without a setting of their own follow a change once the controller runs with it."},
 		{name: "unclean.leader.election.enable", def: "false", rule: boolean(), bind: func(b *Broker) any { return &b.UncleanLeaderElection },
 			doc: "Whether a replica outside the ISR may lead when no other is left."},
 		{name: "replica.lag.time.max.ms", def: "30000", rule: longs(1), bind: func(b *Broker) any { return &b.ReplicaLagTimeMaxMs },

@@ -39,6 +39,12 @@ func (c *Controller) chores(ctx context.Context) error {
 		if err := c.sweep(ctx, now); err != nil {
 			return err
 		}
+		c.aligned = 0
+	}
+	if c.aligned != c.office {
+		if err := c.alignMinISR(ctx); err != nil {
+			return err
+		}
 	}
 	if err := c.grow(ctx); err != nil {
 		return err
@@ -50,6 +56,23 @@ func (c *Controller) chores(ctx context.Context) error {
 		c.rebalanced = now
 		return c.rebalance(ctx)
 	}
+	return nil
+}
+
+// alignMinISR has leaders ask for as many in-sync replicas as the topics' settings say (R12), at
+// the beginning of an office and with each sweep.
+func (c *Controller) alignMinISR(ctx context.Context) error {
+	n := c.o.Node
+	me, ok := control.InOffice(n.Image(), n.Me())
+	if !ok {
+		return nil
+	}
+	for _, plan := range control.AlignMinISR(n.Image(), n.MinISR, me, n.Limits()) {
+		if _, err := n.Commit(ctx, plan); err != nil && !errors.Is(err, metastore.ErrRefused) {
+			return err
+		}
+	}
+	c.aligned = c.office // what was refused comes with the next sweep
 	return nil
 }
 

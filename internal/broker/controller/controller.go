@@ -60,6 +60,8 @@ type Node interface {
 	Limits() control.Limits
 	// Unclean says whether an unclean election is allowed for a topic.
 	Unclean(*meta.Topic) bool
+	// MinISR is what a topic's min.insync.replicas comes to.
+	MinISR(*meta.Topic) int
 	// Report describes this broker's log of a partition after the cut that it owes (R19).
 	Report(ctx context.Context, id meta.PartitionID) meta.LogReport
 }
@@ -98,6 +100,7 @@ type Controller struct {
 	waiting     map[meta.PartitionID]time.Time
 	orphans     map[types.TopicID]orphan
 	swept       time.Time
+	aligned     meta.Revision // the office that has brought min ISRs in step, 0: none
 	rebalanced  time.Time
 }
 

@@ -31,6 +31,7 @@ type fakeNode struct {
 	errs   int    // so many commits fail
 	done   int    // commits that succeeded
 	log    meta.LogReport
+	minISR int
 }
 
 func newFakeNode(t *testing.T, store *mem.Store, id types.BrokerID) *fakeNode {
@@ -101,6 +102,7 @@ func (n *fakeNode) Me() control.Me {
 func (n *fakeNode) Lease() meta.LeaseID      { return n.lease }
 func (n *fakeNode) Limits() control.Limits   { return control.Limits{Ops: 64} }
 func (n *fakeNode) Unclean(*meta.Topic) bool { return false }
+func (n *fakeNode) MinISR(*meta.Topic) int   { return n.minISR }
 func (n *fakeNode) Report(context.Context, meta.PartitionID) meta.LogReport {
 	return n.log
 }
@@ -308,4 +310,30 @@ func TestMoreThanOneReport(t *testing.T) {
 			t.Errorf("partition %d has no leader", p.ID.Number)
 		}
 	}
+}
+
+// TestMinISRIsAligned: what the topics' settings come to reaches their partitions with the
+// next office, and with each sweep.
+func TestMinISRIsAligned(t *testing.T) {
+	store := mem.New()
+	boss := newFakeNode(t, store, 1)
+	c := boss.controller()
+	step(t, c)
+	id := boss.create(100, 1) // more than a transaction holds
+	f := func(want int) {
+		t.Helper()
+		step(t, c)
+		for p := range boss.Image().PartitionsOf(id) {
+			if p.Record.MinISR != want {
+				t.Fatalf("partition %d: min ISR %d, want %d", p.ID.Number, p.Record.MinISR, want)
+			}
+		}
+	}
+	boss.minISR = 2
+	f(1)
+	c.swept = time.Now().Add(-sweepEvery - time.Minute)
+	f(2)
+	boss.minISR = 0
+	c = boss.controller()
+	f(1)
 }

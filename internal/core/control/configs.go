@@ -31,14 +31,41 @@ func AlterTopicConfigs(image *meta.Image, id types.TopicID, configs map[string]s
 		Then: []meta.Op{meta.Put(key, record.Encode())},
 	}}
 	for p := range image.PartitionsOf(id) {
-		if p.Record == nil || p.Record.MinISR == max(minISR, 1) {
-			continue
+		if plan, differs := setMinISR(image, p, minISR, me); differs {
+			plans = append(plans, plan)
 		}
-		next := p.Record.Clone()
-		next.MinISR, next.ELR = max(minISR, 1), nil
-		plans = append(plans, writePartition(image, p, next, me, "min ISR of"))
 	}
 	return Split(plans, limits), nil
+}
+
+// setMinISR brings a partition's min ISR in step, and clears its ELR with it (R12).
+func setMinISR(image *meta.Image, p *meta.Partition, minISR int, me Me) (plan meta.Plan, differs bool) {
+	if p.Record == nil || p.Record.MinISR == max(minISR, 1) {
+		return meta.Plan{}, false
+	}
+	next := p.Record.Clone()
+	next.MinISR, next.ELR = max(minISR, 1), nil
+	return writePartition(image, p, next, me, "min ISR of"), true
+}
+
+// AlignMinISR brings the partitions' min ISR in step with what their topics' settings come
+// to now: the cluster's default may have changed since they were made, or a change of
+// configs (AlterTopicConfigs) may have stopped half-way.
+func AlignMinISR(image *meta.Image, minISR func(*meta.Topic) int, me Me, limits Limits) []meta.Plan {
+	var plans []meta.Plan
+	for t := range image.Topics() {
+		if t.Fault != nil {
+			continue
+		}
+		want := minISR(t)
+		for p := range image.PartitionsOf(t.ID) {
+			if plan, differs := setMinISR(image, p, want, me); differs {
+				plan.If = append(plan.If, meta.ModRevisionIs(image.Keys().Topic(t.ID), t.ModRevision)) // the configs that it follows from (R8)
+				plans = append(plans, plan)
+			}
+		}
+	}
+	return Split(plans, limits)
 }
 
 // AlterBrokerConfigs replaces the dynamic configs of a broker, or with
