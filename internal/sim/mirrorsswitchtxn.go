@@ -234,7 +234,7 @@ func (s *siteJudge) once(m *machine, h *held, l *siteLog, g *grain) {
 	}
 	for _, other := range x.sent[key] {
 		if slices.Contains(l.seq, other) {
-			s.a.fail("NoDuplicate", "%s %s: %s is what %s is: sequence %d of producer %d, epoch %d", m.name, h.part.Name(), g, other, hd.BaseSequence, hd.ProducerID, hd.ProducerEpoch)
+			s.a.fail("NoDuplicate", "%s partition %d: %s is what %s is: sequence %d of producer %d, epoch %d", m.name, h.id.Number, g, other, hd.BaseSequence, hd.ProducerID, hd.ProducerEpoch)
 			return
 		}
 	}

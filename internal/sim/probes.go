@@ -29,6 +29,8 @@ func KnownProbesOf(names ...string) []string {
 			out = append(out, knownDrillProbes...)
 		case "mirrors-txn":
 			out = append(out, knownCutProbes...)
+		case "mirrors-switch-txn":
+			out = append(out, knownCrossingProbes...)
 		}
 		if _, isCluster := clusterProfiles[p]; isCluster {
 			add(knownClusterProbes, false)
@@ -90,6 +92,13 @@ var knownDrillProbes = []string{
 // knownCutProbes are those of failovers at a consistent cut.
 var knownCutProbes = []string{
 	"action: failover-consistent", "promotion: at a consistent cut below the log end", "promotion: judged for its transactions",
+}
+
+// knownCrossingProbes are those of transactions that go through switchovers.
+var knownCrossingProbes = []string{
+	"action: txn-dies", "broker says: transaction is aborted: partitions of it are closed for a switchover",
+	"end: a transaction is aborted", "end: a transaction is committed", "end: a transaction is open",
+	"switchover: a marker passes the fence", "switchover: judged for its transactions", "switchover: ordered", "switchover: taken back",
 }
 
 // KnownProbes are the rare branches that a long search must reach. One that it
