@@ -65,29 +65,42 @@ func (r *run) refresh(ctx context.Context) (*source.Metadata, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec := r.record.Load()
+	known := r.record.Load().SourceClusterID
 	switch {
 	case m.ClusterID == r.m.o.Node.ClusterID():
 		return nil, &source.Error{Kind: source.ErrOtherCluster, Sentence: "the source is this cluster itself; a mirror needs another one"}
 	case m.ClusterID == "":
 		return nil, &source.Error{Kind: source.ErrProtocol, Sentence: "the source says no cluster id"}
-	case rec.SourceClusterID == "":
-		if err := r.keepClusterID(ctx, m.ClusterID); err != nil {
+	case known == "":
+		if known, err = r.keepClusterID(ctx, m.ClusterID); err != nil {
 			return nil, err
 		}
 	}
-	client.Pin(m.ClusterID)
-	return m, nil
+	client.Pin(known)
+	return m, otherCluster(known, m.ClusterID)
 }
 
-// keepClusterID writes down which cluster the mirror follows, at the first connect.
-func (r *run) keepClusterID(ctx context.Context, id string) error {
-	return r.m.update(ctx, r.name, func(rec *meta.MirrorRecord) error {
+// keepClusterID writes down which cluster the mirror follows, at the first connect, and gives
+// it: another node may have connected first.
+func (r *run) keepClusterID(ctx context.Context, id string) (known string, err error) {
+	err = r.m.update(ctx, r.name, func(rec *meta.MirrorRecord) error {
 		if rec.SourceClusterID == "" {
 			rec.SourceClusterID = id
 		}
+		known = rec.SourceClusterID
 		return nil
 	})
+	return known, err
+}
+
+// otherCluster refuses what a cluster answers that isn't the one that the mirror follows, as
+// its record says: addresses may lead nodes to two (R26). An empty record knows none yet.
+func otherCluster(known, answers string) error {
+	if known == "" || answers == known {
+		return nil
+	}
+	return &source.Error{Kind: source.ErrOtherCluster, ClusterID: answers,
+		Sentence: fmt.Sprintf("cluster %q answers at this address; the mirror's source is cluster %q", answers, known)}
 }
 
 // sourceFailed notes that the source can't be looked at. Another cluster at its

@@ -254,6 +254,11 @@ func (m *Mirrors) adoptOne(ctx context.Context, s *startable, l led, p part) (ou
 	} else {
 		refusal = core.Judge(rec, m.requestOf(p, l), pol, s.seen.at[l.tp].source, &plan)
 	}
+	if e, ok := m.o.Node.Image().Mirror(p.Mirror); ok && refusal.Reason == "" {
+		if err := otherCluster(e.Record.SourceClusterID, s.seen.at[l.tp].source.ClusterID); err != nil {
+			refusal = core.Refusal{Reason: core.OtherCluster, Detail: err.Error()}
+		}
+	}
 	unended, ended := m.standing(p, l, rec)
 	if refusal.Reason == "" && ended != nil {
 		refusal = *ended

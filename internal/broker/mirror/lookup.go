@@ -71,6 +71,9 @@ func (l *lookups) look(ctx context.Context, batch map[*copier]core.Ticket) {
 	if err == nil {
 		m, err = client.Metadata(ctx, topicsOf(batch))
 	}
+	if err == nil {
+		err = otherCluster(l.run.record.Load().SourceClusterID, m.ClusterID)
+	}
 	if err != nil {
 		for _, c := range copiersOf(batch) {
 			c.send(failure(batch[c], err))
