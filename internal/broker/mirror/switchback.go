@@ -96,6 +96,16 @@ func (s *sides) order(ctx context.Context) error {
 	})
 }
 
+// isOrdered reports whether the record says that this attempt was ordered: what giveUp was
+// refused for, where the order's own answer was lost.
+func (s *sides) isOrdered() bool {
+	e, ok := s.m.o.Node.Image().Mirror(s.name)
+	if !ok || e.Record.Switch == nil || s.attempt.IsZero() {
+		return false
+	}
+	return e.Record.Switch.Attempt == s.attempt && e.Record.Switch.State == meta.SwitchOrdered
+}
+
 func (s *sides) ordered(rec *meta.MirrorRecord) (meta.MirrorRecord, error) {
 	switch {
 	case s.attempt.IsZero() && s.m.holder() == s.began && (rec.Switch == nil || rec.Switch.State != meta.SwitchWorking):

@@ -54,7 +54,7 @@ func (s *sides) state(t *testing.T) string {
 }
 
 // TestAnOrderWhoseAnswerIsLost: the order was committed, and its node doesn't know: it asks
-// its source for nothing.
+// its source for nothing, and finds out. The operator was told that it went back.
 func TestAnOrderWhoseAnswerIsLost(t *testing.T) {
 	src, n, s := newAttempt(t, meta.LevelAttempts)
 	n.after = func(meta.Plan) error { n.after = nil; return errors.New("the answer is lost") }
@@ -64,7 +64,7 @@ func TestAnOrderWhoseAnswerIsLost(t *testing.T) {
 	if words := s.reopen(); !strings.Contains(words, "not taken back") || !strings.Contains(words, "failed over") {
 		t.Errorf("it says %q", words)
 	}
-	if s.state(t) != meta.SwitchOrdered || len(src.asked) > 0 || s.m.isReturnDue(s.r.presentRecord()) {
+	if s.state(t) != meta.SwitchOrdered || !s.isOrdered() || len(src.asked) > 0 || s.m.isReturnDue(s.r.presentRecord()) {
 		t.Errorf("the switchover is %q, and the source was asked to %v", s.state(t), src.asked)
 	}
 	s.end()
@@ -86,7 +86,7 @@ func TestASwitchoverThatWasGivenUpOrdersNothing(t *testing.T) {
 	if words := s.reopen(); words != "the source is written as before, and the mirror runs on" {
 		t.Errorf("it says %q", words)
 	}
-	if s.state(t) != meta.SwitchOver || !slices.Equal(src.asked, []string{askReopen}) {
+	if s.state(t) != meta.SwitchOver || s.isOrdered() || !slices.Equal(src.asked, []string{askReopen}) {
 		t.Errorf("the switchover is %q, and the source was asked to %v", s.state(t), src.asked)
 	}
 	if err := s.order(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "given this switchover up") {

@@ -116,7 +116,10 @@ func (m *Mirrors) Switchover(ctx context.Context, name string, r SwitchoverReque
 		}
 	}
 	if err != nil {
-		return Status{}, fmt.Errorf("mirror %s: the switchover went back: %w; %s", name, err, s.reopen())
+		if words := s.reopen(); !s.isOrdered() {
+			return Status{}, fmt.Errorf("mirror %s: the switchover went back: %w; %s", name, err, words)
+		}
+		s.m.log.Warn("a switchover's order was committed, and its answer lost: it goes on", "mirror", name, "err", err)
 	}
 	st, err := m.failover(ctx, part{Mirror: name, StartID: s.start})
 	if err != nil {
