@@ -26,7 +26,7 @@ func submit[R group.Response](ctx context.Context, l *loop, patient bool, event 
 	return none, r.(group.CodeResponse).Code
 }
 
-// submitTo is submit for the loop of a group; the empty name is no group's.
+// submitTo is submit for the loop of a group; members have none in the group without a name.
 func submitTo[R group.Response](ctx context.Context, c *Coordinator, groupID string, event func(id group.RequestID) group.Event) (R, errcode.Code) {
 	if groupID == "" {
 		var none R
@@ -144,13 +144,13 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, ev group.DeleteOffsets)
 
 // change has a group's committed offsets changed.
 func (c *Coordinator) change(ctx context.Context, groupID string, event func(id group.RequestID) group.Event) group.CommitResponse {
-	r, code := submitTo[group.CommitResponse](ctx, c, groupID, event)
+	r, code := submit[group.CommitResponse](ctx, c.home(groupID), false, event)
 	return group.CommitResponse{Code: oneOf(code, r.Code), Partitions: r.Partitions}
 }
 
 // DeleteGroup implements api.Groups.
 func (c *Coordinator) DeleteGroup(ctx context.Context, groupID string) errcode.Code {
-	r, code := submitTo[group.CodeResponse](ctx, c, groupID, func(id group.RequestID) group.Event {
+	r, code := submit[group.CodeResponse](ctx, c.home(groupID), false, func(id group.RequestID) group.Event {
 		return group.DeleteGroup{Request: id, Group: groupID}
 	})
 	return oneOf(code, r.Code)

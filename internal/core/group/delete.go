@@ -14,6 +14,10 @@ import (
 // consumer group with members (KIP-496).
 func (t *Table) deleteOffsets(ev DeleteOffsets, out *Effects) {
 	fail := func(code errcode.Code) { out.reply(ev.Request, CommitResponse{Code: code}) }
+	if ev.Group == "" {
+		fail(errcode.InvalidGroupID)
+		return
+	}
 	g, code := t.present(ev.Group)
 	if code != errcode.None {
 		fail(code)
@@ -47,9 +51,6 @@ func (t *Table) deleteOffsets(ev DeleteOffsets, out *Effects) {
 
 // present gives a group that is there and isn't being deleted.
 func (t *Table) present(id string) (*group, errcode.Code) {
-	if id == "" {
-		return nil, errcode.InvalidGroupID
-	}
 	g := t.group(id)
 	if g == nil || g.deleting {
 		return nil, errcode.GroupIDNotFound

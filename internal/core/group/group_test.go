@@ -83,12 +83,14 @@ func TestUnknownGroup(t *testing.T) {
 	f(Leave{Request: 1}, errcode.InvalidGroupID)
 	f(Commit{Request: 1, Group: "g", MemberID: "m", Generation: 1}, errcode.IllegalGeneration)
 	f(Commit{Request: 1, Group: "g", MemberID: "m", Generation: 1, UnknownGroupIsNotFound: true}, errcode.GroupIDNotFound)
-	f(Commit{Request: 1}, errcode.InvalidGroupID)
+	f(Commit{Request: 1, Generation: 1}, errcode.IllegalGeneration)
+	f(Commit{Request: 1, Generation: -1}, errcode.None) // consumers of long ago have no group's name
+	f(TxnCommit{Commit: Commit{Request: 1, Generation: -1}}, errcode.InvalidGroupID)
 	f(DeleteOffsets{Request: 1, Group: "g"}, errcode.GroupIDNotFound)
 	f(DeleteOffsets{Request: 1}, errcode.InvalidGroupID)
 	f(DeleteGroup{Request: 1, Group: "g"}, errcode.GroupIDNotFound)
-	f(DeleteGroup{Request: 1}, errcode.InvalidGroupID)
-	f(MirrorOffsets{Request: 1}, errcode.InvalidGroupID)
+	f(DeleteGroup{Request: 1}, errcode.GroupIDNotFound)
+	f(MirrorOffsets{Request: 1}, errcode.None)
 }
 
 // The refusals of a group with a member m1 (static, instance i1) in generation 1.

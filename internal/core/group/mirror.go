@@ -15,10 +15,6 @@ import (
 // out of range, or, after a failover, skip what comes to stand there.
 func (t *Table) mirrorOffsets(now types.Millis, ev MirrorOffsets, out *Effects) {
 	fail := func(code errcode.Code) { out.reply(ev.Request, MirrorOffsetsResponse{Code: code}) }
-	if ev.Group == "" {
-		fail(errcode.InvalidGroupID)
-		return
-	}
 	g := t.group(ev.Group)
 	if g != nil && g.deleting {
 		fail(errcode.CoordinatorNotAvailable)

@@ -38,8 +38,10 @@ type offsetWrite struct {
 	order uint64
 }
 
+// commit takes offsets also for the group without a name: consumers of long ago committed
+// to it, and their offsets can be deleted (Kafka parity; it takes no members).
 func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
-	codes, writes := t.admit(now, ev.Request, ev.Group, ev.Offsets, func() errcode.Code { return t.validateCommit(now, ev) }, out)
+	codes, writes := t.admit(now, ev.Request, ev.Offsets, func() errcode.Code { return t.validateCommit(now, ev) }, out)
 	if len(writes) == 0 {
 		return
 	}
@@ -50,12 +52,8 @@ func (t *Table) commit(now types.Millis, ev Commit, out *Effects) {
 
 // admit judges a commit: a code for each offset, and the writes of those that are taken.
 // A commit without any is answered already.
-func (t *Table) admit(now types.Millis, id RequestID, group string, offsets []CommitOffset, validate func() errcode.Code, out *Effects) ([]errcode.Code, []offsetWrite) {
-	code := errcode.InvalidGroupID
-	if group != "" {
-		code = validate()
-	}
-	if code != errcode.None {
+func (t *Table) admit(now types.Millis, id RequestID, offsets []CommitOffset, validate func() errcode.Code, out *Effects) ([]errcode.Code, []offsetWrite) {
+	if code := validate(); code != errcode.None {
 		out.reply(id, CommitResponse{Code: code})
 		return nil, nil
 	}

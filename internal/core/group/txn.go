@@ -57,7 +57,7 @@ type pendingOffset struct {
 }
 
 func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
-	codes, writes := t.admit(now, ev.Request, ev.Group, ev.Offsets, func() errcode.Code { return t.validateTxnCommit(now, ev) }, out)
+	codes, writes := t.admit(now, ev.Request, ev.Offsets, func() errcode.Code { return t.validateTxnCommit(now, ev) }, out)
 	if len(writes) == 0 {
 		return
 	}
@@ -88,6 +88,8 @@ func (t *Table) commitTxn(now types.Millis, ev TxnCommit, out *Effects) {
 func (t *Table) validateTxnCommit(now types.Millis, ev TxnCommit) errcode.Code {
 	g := t.group(ev.Group)
 	switch {
+	case ev.Group == "":
+		return errcode.InvalidGroupID
 	case g == nil && ev.Generation >= 0 && ev.UnknownGroupIsNotFound:
 		return errcode.GroupIDNotFound
 	case g == nil && ev.Generation >= 0:
