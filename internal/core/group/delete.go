@@ -32,7 +32,7 @@ func (t *Table) deleteOffsets(ev DeleteOffsets, out *Effects) {
 	for i, tp := range ev.Partitions {
 		if g.subscribes(tp.Topic) {
 			codes[i] = errcode.GroupSubscribedToTopic
-		} else if o := g.offsets[tp]; o != nil && o.latest() != nil {
+		} else if o := g.offsets[tp]; o != nil && o.mayBeInLog() {
 			tps = append(tps, tp)
 		}
 	}
@@ -104,7 +104,7 @@ func (t *Table) removeGroup(g *group, out *Effects, done func(errcode.Code, *Eff
 	g.persisted = true // from here on the log may speak of it
 	clear(g.pendingJoin)
 	var records []Record
-	for _, tp := range g.held() {
+	for _, tp := range g.keptInLog() {
 		records = append(records, OffsetRecord{Group: g.id, TopicPartition: tp})
 	}
 	records = append(records, g.consumerTombstones()...)

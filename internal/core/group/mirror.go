@@ -174,9 +174,13 @@ func (t *Table) clampGroup(now types.Millis, g *group, ends map[types.TopicParti
 			continue
 		}
 		v := o.latest()
-		if v == nil || g.deleting {
+		switch {
+		case g.deleting || v == nil && o.inFlight > 0:
 			// A removal is on its way. Should it fail, the offset is still there: ask again.
 			answer.code = errcode.CoordinatorNotAvailable
+			continue
+		case v == nil: // a commit that was refused, and that a load may find
+			writes = append(writes, offsetWrite{tp: tp})
 			continue
 		}
 		low := *v
@@ -210,7 +214,7 @@ func (t *Table) clampGroup(now types.Millis, g *group, ends map[types.TopicParti
 	for _, w := range writes {
 		// Invariant I-75: after a cut no committed offset is above it.
 		v := g.offsets[w.tp].latest()
-		assert.That(v.Offset <= ends[w.tp], "I-75: group %q at %v stays above the cut", g.id, w.tp)
+		assert.That(v == nil || v.Offset <= ends[w.tp], "I-75: group %q at %v stays above the cut", g.id, w.tp)
 	}
 }
 

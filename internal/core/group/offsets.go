@@ -18,7 +18,8 @@ type offset struct {
 	inFlight int
 	order    uint64 // of durable's record
 	// high is at or above every value that this offset can come to have once
-	// the writes in flight have succeeded or failed, each by itself.
+	// the writes in flight have succeeded or failed, each by itself. A write that was
+	// refused may be found by the next load: it counts until one behind it has succeeded.
 	high types.Offset
 	// before is what the source's offset has replaced that was above it.
 	before replaced
@@ -29,6 +30,11 @@ func (o *offset) latest() *Committed {
 		return o.asked
 	}
 	return o.durable
+}
+
+// mayBeInLog reports whether the log holds an offset, or may, once all writes are done.
+func (o *offset) mayBeInLog() bool {
+	return o.latest() != nil || o.inFlight == 0 && o.high != types.NoOffset
 }
 
 // offsetWrite stands for one change of one offset on its way to the log.
@@ -185,22 +191,34 @@ func (g *group) offsetWritten(w offsetWrite, code errcode.Code) {
 	if code == errcode.None && o.order < w.order {
 		o.durable, o.order = w.value, w.order
 	}
-	if o.inFlight == 0 {
-		o.asked = nil
-		if o.durable == nil {
-			delete(g.offsets, w.tp)
-			return
+	if o.inFlight > 0 {
+		return
+	}
+	o.asked = nil
+	if code == errcode.None { // else what was refused may be in the log all the same, and high stays
+		o.high = types.NoOffset
+		if o.durable != nil {
+			o.high = o.durable.Offset
 		}
-		o.high = o.durable.Offset
+	}
+	if !o.mayBeInLog() {
+		delete(g.offsets, w.tp)
 	}
 }
 
 // held gives the partitions that have an offset, or will have one when all
 // writes are done, in order.
 func (g *group) held() []types.TopicPartition {
+	return g.partitions(func(o *offset) bool { return o.latest() != nil })
+}
+
+// keptInLog gives those of which the log may hold an offset, in order.
+func (g *group) keptInLog() []types.TopicPartition { return g.partitions((*offset).mayBeInLog) }
+
+func (g *group) partitions(of func(*offset) bool) []types.TopicPartition {
 	var all []types.TopicPartition
 	for tp, o := range g.offsets {
-		if o.latest() != nil {
+		if of(o) {
 			all = append(all, tp)
 		}
 	}

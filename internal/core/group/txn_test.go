@@ -14,6 +14,8 @@ type txnBench struct {
 	log   []Append
 	codes map[RequestID]errcode.Code
 	last  RequestID
+	// refuse is what appends are told that the log takes all the same.
+	refuse errcode.Code
 }
 
 func newTxnBench(t *testing.T) *txnBench {
@@ -45,7 +47,7 @@ func (b *txnBench) step(ev Event) errcode.Code {
 	b.table.Step(1, ev, &out)
 	for i := 0; i < len(out.Appends); i++ {
 		b.log = append(b.log, out.Appends[i])
-		b.table.Step(1, Appended{Token: out.Appends[i].Token}, &out)
+		b.table.Step(1, Appended{Token: out.Appends[i].Token, Code: b.refuse}, &out)
 	}
 	for _, r := range out.Replies {
 		switch a := r.Response.(type) {
@@ -147,6 +149,47 @@ func TestClampOfPendingOffsets(t *testing.T) {
 	b.clamp(4)
 	b.end(7, true)
 	b.holds("what is below the cut counts", 4, false)
+}
+
+// A commit that was refused may be in the log all the same, above a cut or behind a
+// group's end: what a load finds of it is what its sender was told.
+func TestRefusedCommits(t *testing.T) {
+	refused := func(b *txnBench, offset types.Offset) {
+		b.refuse = errcode.CoordinatorNotAvailable
+		b.commit(-1, offset)
+		b.refuse = errcode.None
+	}
+	b := newTxnBench(t)
+	b.commit(-1, 2)
+	refused(b, 9)
+	b.clamp(4)
+	b.holds("a cut below it", 2, false)
+
+	b = newTxnBench(t)
+	refused(b, 9)
+	b.clamp(4)
+	b.holds("a cut, and nothing was there before", types.NoOffset, false)
+
+	b = newTxnBench(t)
+	refused(b, 9)
+	b.commit(-1, 3)
+	b.clamp(4)
+	b.holds("a later one counts alone", 3, false)
+	if n := len(b.log); n != 2 {
+		t.Errorf("%d appends: the cut had nothing to lower", n)
+	}
+
+	b = newTxnBench(t)
+	refused(b, 9)
+	b.step(DeleteOffsets{Request: b.request(), Group: "g", Partitions: []types.TopicPartition{txnPartition}})
+	b.holds("deleted", types.NoOffset, false)
+
+	b = newTxnBench(t)
+	refused(b, 9)
+	b.step(SweepOffsets{})
+	if b.holds("the group is swept", types.NoOffset, false); b.table.Groups() != 0 {
+		t.Errorf("%d groups are left", b.table.Groups())
+	}
 }
 
 // A group that a transaction is about to bring offsets is neither deleted nor swept.
