@@ -56,7 +56,7 @@ func (m *Mirrors) Failback(ctx context.Context, name string, r FailbackRequest) 
 		}
 	}
 	if len(refused) > 0 {
-		return p, fmt.Errorf("mirror %s: %d of %d partitions were refused, and are as they were: %s: %w", name, len(refused), len(list),
+		return p, fmt.Errorf("mirror %s: %d of %d partitions were refused; nothing of them is cut, and one that was closed meanwhile goes on, or is opened again, by itself: %s: %w", name, len(refused), len(list),
 			strings.Join(refused[:min(len(refused), 5)], "; "), ErrRefusedParts)
 	}
 	return p, nil
@@ -338,17 +338,29 @@ func (m *Mirrors) goBackAll(ctx context.Context, list []led, out []outcome, fenc
 			continue
 		}
 		out[i].Reason, out[i].Detail = why.Reason, why.Detail
-		_, rec, rev, err := snapshot(ctx, l.part)
-		if err != nil || fences[i] == nil {
+		if fences[i] == nil {
 			continue
 		}
-		if next, err := core.GoBack(rec, why); err == nil {
-			back = append(back, newAwaited(l.id, rev, next))
+		if change := m.goBackOf(ctx, l, why); change != nil {
+			back = append(back, change)
 		}
 	}
 	if _, err := m.writeAll(ctx, back); err != nil {
 		m.log.Error("partitions stay closed for a start that can't go on; the next look opens them", "err", err)
 	}
+}
+
+// goBackOf is the change that opens one partition; nil if there is nothing to open, or it can't be read.
+func (m *Mirrors) goBackOf(ctx context.Context, l led, why core.Refusal) *awaited {
+	_, rec, rev, err := snapshot(ctx, l.part)
+	if err != nil {
+		return nil
+	}
+	next, err := core.GoBack(rec, why)
+	if err != nil {
+		return nil
+	}
+	return newAwaited(l.id, rev, next)
 }
 
 func (m *Mirrors) tellStart(mirror string, l led, a core.Adoption, plan *core.Plan, epoch types.LeaderEpoch) {
@@ -357,6 +369,10 @@ func (m *Mirrors) tellStart(mirror string, l led, a core.Adoption, plan *core.Pl
 		Message: fmt.Sprintf("%s: starts as a mirror in leader epoch %d: our timelines are %s to the source's, plan %s cuts at %d of %d", l.tp, epoch, a.Relation, plan.ID, plan.CutAt, plan.LogEnd),
 	})
 }
+
+// finishLooks is how often the source is looked at for a start that a crash left: a minute,
+// about. Then the partition is opened, as it would have been without the crash.
+const finishLooks = 10
 
 // finishStarts ends starts that a crash left between fence and adoption: with the
 // plan that they quoted they go on, or back.
@@ -372,7 +388,7 @@ func (r *run) finishStarts(ctx context.Context) {
 		for _, l := range left {
 			rec, _ := image.Partition(l.id.Topic, l.id.Number)
 			p := part{Mirror: r.name, Topics: []string{l.tp.Topic}, StartID: rec.Mirror.StartID, heard: true, Rollback: rec.Mirror.Rollback, Plans: map[string]string{l.tp.String(): rec.Mirror.PlanID}}
-			if err := r.m.finishOne(ctx, l, p); err != nil {
+			if err := r.m.finishOne(ctx, l, p, n >= finishLooks); err != nil {
 				r.m.log.Warn("a start that was begun can't be ended yet", "mirror", r.name, "partition", l.tp.String(), "err", err)
 			}
 		}
@@ -382,19 +398,31 @@ func (r *run) finishStarts(ctx context.Context) {
 	}
 }
 
-func (m *Mirrors) finishOne(ctx context.Context, l led, p part) error {
+// finishOne ends one start; last: a source that can't be looked at ends it, too.
+func (m *Mirrors) finishOne(ctx context.Context, l led, p part, last bool) error {
+	var change *awaited
 	s, err := m.look(ctx, p)
-	if err != nil {
+	switch {
+	case err != nil && !last:
 		return err
+	case err != nil:
+		m.log.Warn("a start that was begun goes back: its source can't be looked at", "mirror", p.Mirror, "partition", l.tp.String(), "err", err)
+		change = m.goBackOf(ctx, l, core.Refusal{Reason: reasonOf(err), Detail: err.Error()})
+	default:
+		defer s.done()
+		change = m.finishLooked(ctx, s, l, p)
 	}
-	defer s.done()
-	if !slices.ContainsFunc(s.list, func(o led) bool { return o.id == l.id }) {
-		s.seen.faults[l.tp] = &core.Refusal{Reason: core.SourceTopicGone, Detail: "the source doesn't show the topic"}
-	}
-	_, change := m.adoptOne(ctx, s, l, p)
 	if change == nil {
 		return errors.New("its record can't be read")
 	}
 	_, err = m.writeAll(ctx, []*awaited{change})
 	return err
+}
+
+func (m *Mirrors) finishLooked(ctx context.Context, s *startable, l led, p part) *awaited {
+	if !slices.ContainsFunc(s.list, func(o led) bool { return o.id == l.id }) {
+		s.seen.faults[l.tp] = &core.Refusal{Reason: core.SourceTopicGone, Detail: "the source doesn't show the topic"}
+	}
+	_, change := m.adoptOne(ctx, s, l, p)
+	return change
 }

@@ -1,0 +1,81 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"tidemark/internal/config"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/timeline"
+	"tidemark/internal/core/types"
+	"tidemark/internal/log"
+	"tidemark/internal/source"
+)
+
+// awaySource is a source that can't be reached.
+type awaySource struct{ Source }
+
+func (awaySource) Metadata(context.Context, []string) (*source.Metadata, error) {
+	return nil, errors.New("no route")
+}
+
+func (awaySource) Close() {}
+
+// loggedOwned is a partition with a log, which its leader holds.
+type loggedOwned struct {
+	startedOwned
+	log *log.Log
+	rev meta.Revision
+}
+
+func (o loggedOwned) Log() *log.Log { return o.log }
+
+func (o loggedOwned) Record() (*meta.PartitionRecord, meta.Revision) { return o.record, o.rev }
+
+// loggedPart is it as its node has it.
+type loggedPart struct {
+	Partition
+	owned loggedOwned
+}
+
+func (loggedPart) Name() types.TopicPartition { return types.TopicPartition{Topic: "t"} }
+
+func (p loggedPart) Do(_ context.Context, f func(Owned) error) error { return f(p.owned) }
+
+// TestAStartWhoseSourceIsAwayGoesBack: what a crash left closed between fence and adoption
+// waits for its source for a while, and then takes clients' writes again (R25). It stayed
+// closed as long as the source was away.
+func TestAStartWhoseSourceIsAwayGoesBack(t *testing.T) {
+	n := newPaperNode(t, 1)
+	n.put(t, meta.KeysOf(paperCluster).Mirror("m"), meta.MirrorRecord{Name: "m", Want: meta.WantRunning, StartID: "s", Bootstrap: []string{"h:1"}}.Encode())
+	closed := n.to(t, 0, meta.MirrorStarting)
+	closed.record.Timelines, closed.record.LeaderEpoch = timeline.FreshRoot("x"), 1
+	if got := n.write(t, closed); !got[0] {
+		t.Fatal("not closed")
+	}
+	ctx, end := context.WithCancel(t.Context())
+	m := &Mirrors{log: slog.New(slog.DiscardHandler), ctx: ctx, o: Options{
+		Node: n, Config: config.Default(), Connect: func(*source.Config, string) Source { return awaySource{} },
+	}}
+	m.writer = newWriter(m)
+	var work sync.WaitGroup
+	work.Go(m.writer.loop)
+	defer func() { end(); work.Wait(); m.work.Wait() }()
+	rec, rev := n.Image().Partition(paperTopic, 0)
+	l := led{id: meta.PartitionID{Topic: paperTopic}, part: loggedPart{owned: loggedOwned{startedOwned{record: rec, leading: true}, logOf(t), rev}}}
+	p := part{Mirror: "m", StartID: "s", heard: true}
+	if err := m.finishOne(ctx, l, p, false); err == nil || n.state(0) != meta.MirrorStarting {
+		t.Errorf("at first: %s, %v", n.state(0), err)
+	}
+	if err := m.finishOne(ctx, l, p, true); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := n.Image().Partition(paperTopic, 0)
+	if reason, _ := core.ReasonOf(after.Mirror.Reason); !after.Writable || reason != core.SourceUnreachable {
+		t.Errorf("at last: %+v, %+v", after, after.Mirror)
+	}
+}
