@@ -30,7 +30,9 @@ func (m *Mirrors) AbandonOf(ctx context.Context, name string, topics []string, s
 	if err := topicsFollow(m.o.Node.Image(), name, start, topics); err != nil {
 		return nil, err
 	}
-	list, err := m.everywhere(ctx, partAbandon, part{Mirror: name, Topics: topics}.of(start), peerPatience)
+	// Also an order that names none is for the present one: a broker may hear of it late.
+	present := m.startOf(name)
+	list, err := m.everywhere(ctx, partAbandon, FailoverOrder{Topics: topics, StartID: start}.part(name, present), peerPatience)
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: %w; the same command again goes on", name, err)
 	}
@@ -52,7 +54,7 @@ func (m *Mirrors) AbandonOf(ctx context.Context, name string, topics []string, s
 	case len(topics) == 0:
 		// Nothing is to be started again behind the operator's back.
 		err = m.update(ctx, name, func(rec *meta.MirrorRecord) error {
-			if err := isPresent(rec, start); err != nil {
+			if err := isPresent(rec, present); err != nil {
 				return err
 			}
 			rec.Want, rec.Cut = meta.WantStopped, nil
@@ -179,34 +181,66 @@ func (m *Mirrors) readBack(ctx context.Context, l led, from, to types.Offset, be
 	if len(entries) == 0 {
 		return 0, fmt.Errorf("the vault no longer has what the first cut took of %s (offsets %d to %d): fail over instead, and replay what there is", l.tp, from, to-1)
 	}
-	var raw []byte
-	last := types.NoLeaderEpoch
-	err = kept.Batches(entries[len(entries)-1].ID, func(h *batch.Header, b []byte) error {
-		if h.BaseOffset >= from {
-			raw, last, batches = append(raw, b...), h.PartitionLeaderEpoch, batches+1
+	if err := l.part.Do(ctx, func(o Owned) error { return o.Log().SetTimelineCheckpoint(before.Format()) }); err != nil {
+		return 0, err
+	}
+	b := backReader{ctx: ctx, part: l.part}
+	err = kept.Batches(entries[len(entries)-1].ID, func(h *batch.Header, raw []byte) error {
+		if h.BaseOffset < from {
+			return nil
+		}
+		return b.take(h, raw)
+	})
+	if err == nil {
+		err = b.append()
+	}
+	if err != nil {
+		return b.batches, err
+	}
+	return b.batches, l.part.Do(ctx, func(o Owned) error {
+		if err := o.Log().Flush(); err != nil {
+			return err
+		}
+		if end := o.Log().View().LogEnd; end < to {
+			return fmt.Errorf("the log of %s ends at %d and not at %d after the vault's records", l.tp, end, to)
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, err
+}
+
+// backBytes is how much of the vault's records is held in memory at a time: a cut may have
+// taken more than the node has.
+const backBytes = 8 << 20
+
+// backReader appends batches that the vault has kept.
+type backReader struct {
+	ctx     context.Context
+	part    Partition
+	raw     []byte
+	last    types.LeaderEpoch // of raw's last batch
+	batches int
+}
+
+func (b *backReader) take(h *batch.Header, raw []byte) error {
+	b.raw, b.last, b.batches = append(b.raw, raw...), h.PartitionLeaderEpoch, b.batches+1
+	if len(b.raw) < backBytes {
+		return nil
 	}
-	err = l.part.Do(ctx, func(o Owned) error {
-		if err := o.Log().SetTimelineCheckpoint(before.Format()); err != nil {
-			return err
-		}
-		a, err := o.Log().AppendAsFollower(raw, last)
-		if err == nil && a.StoppedBy != nil {
-			err = a.StoppedBy
-		}
+	return b.append()
+}
+
+func (b *backReader) append() error {
+	if len(b.raw) == 0 {
+		return nil
+	}
+	defer func() { b.raw = b.raw[:0] }()
+	return b.part.Do(b.ctx, func(o Owned) error {
+		a, err := o.Log().AppendAsFollower(b.raw, b.last)
 		if err == nil {
-			err = o.Log().Flush()
-		}
-		if end := o.Log().View().LogEnd; err == nil && end < to {
-			err = fmt.Errorf("the log of %s ends at %d and not at %d after the vault's records", l.tp, end, to)
+			err = a.StoppedBy
 		}
 		return err
 	})
-	return batches, err
 }
 
 // AcceptGap lets partitions that stand at a gap of their source go on behind it, once (R28).

@@ -187,6 +187,7 @@ func TestACopierGoesOnAfterAPromotionThatCameToNothing(t *testing.T) {
 type farNode struct {
 	*paperNode
 	asked  int
+	body   string
 	answer func(asked int) error
 }
 
@@ -194,8 +195,9 @@ func (*farNode) NodeID() types.BrokerID { return 1 }
 
 func (*farNode) Now() types.Millis { return 1 }
 
-func (n *farNode) AskPeer(context.Context, types.BrokerID, string, []byte, time.Duration) ([]byte, error) {
+func (n *farNode) AskPeer(_ context.Context, _ types.BrokerID, _ string, body []byte, _ time.Duration) ([]byte, error) {
 	n.asked++
+	n.body = string(body)
 	return []byte("[]"), n.answer(n.asked)
 }
 
@@ -241,6 +243,23 @@ func TestAFailoverAsksAgainWhoDidNotAnswer(t *testing.T) {
 		}
 		if got := m.unpromotedWhy(tp, p, errors.New("no route")); !strings.Contains(got, want) || !strings.Contains(got, "broker 2") || !strings.Contains(got, "no route") {
 			t.Errorf("of %q: %s", topics, got)
+		}
+	}
+}
+
+// TestAnAbandonNamesItsStart: an order that names none is for the present start, and says so to
+// the brokers: one that hears of it late took a later start back.
+func TestAnAbandonNamesItsStart(t *testing.T) {
+	n := &farNode{paperNode: newPaperNode(t, 1), answer: func(int) error { return nil }}
+	keys := meta.KeysOf(paperCluster)
+	n.put(t, keys.Broker(2), meta.BrokerRecord{ID: 2, DirectoryID: "e", Incarnation: "j"}.Encode())
+	n.put(t, keys.Mirror("m"), meta.MirrorRecord{Name: "m", Want: meta.WantRunning, StartID: "s7", Bootstrap: []string{"h:1"}}.Encode())
+	m := &Mirrors{o: Options{Node: n}, ctx: t.Context()}
+	m.writer = newWriter(m)
+	for _, topics := range [][]string{nil, {"t"}} {
+		n.body = ""
+		if _, err := m.Abandon(t.Context(), "m", topics); err == nil || !strings.Contains(n.body, `"startId":"s7"`) {
+			t.Errorf("of %v: asked %s, %v", topics, n.body, err)
 		}
 	}
 }
