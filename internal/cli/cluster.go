@@ -50,6 +50,9 @@ func (c *clusterStatusCmd) Run(ctx context.Context, s Streams) error {
 	if r := st.Recovery; r.Waiting > 0 {
 		fmt.Fprintf(s.Out, "%d partitions came from a backup and have no leader yet: they wait for nodes %s. Start those; if they are lost for good: tidemark cluster recover\n\n", r.Waiting, nodeList(r.For))
 	}
+	for _, closed := range st.Closed {
+		fmt.Fprintf(s.Out, "%s\n\n", closed.Message)
+	}
 	if len(st.Members) == 0 {
 		fmt.Fprintln(s.Out, "The metadata lives in an etcd of its own: etcdctl member list shows its members.")
 		return nil

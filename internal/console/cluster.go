@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
+	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -56,6 +58,8 @@ type Cluster struct {
 	Supported meta.Features    `json:"supported"`
 	// Recovery says how the elections after a restore of the metadata stand.
 	Recovery member.Recovery `json:"recovery"`
+	// Closed are the partitions that switchovers have closed to clients' writes here.
+	Closed []mirror.Closed `json:"closed"`
 }
 
 func (s *Server) cluster(w http.ResponseWriter, r *http.Request) error {
@@ -72,6 +76,7 @@ func (s *Server) cluster(w http.ResponseWriter, r *http.Request) error {
 	}
 	c.Levels, _ = image.FinalizedFeatures()
 	c.Supported, c.Recovery = s.node.Membership().Features(), s.node.Membership().Recovery()
+	c.Closed = mirror.ClosedForSwitchover(image, types.Millis(time.Now().UnixMilli()))
 	var err error
 	if c.Members, err = s.node.Membership().Members(r.Context()); err != nil {
 		return err

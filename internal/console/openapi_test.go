@@ -98,6 +98,7 @@ func TestOpenAPISchemasAreTheTypes(t *testing.T) {
 	f("Problem", Problem{})
 	f("Health", Health{})
 	f("Cluster", Cluster{})
+	f("Closed", mirror.Closed{})
 	f("Spec", mirror.Spec{})
 	f("Status", mirror.Status{})
 	f("SwitchoverStatus", mirror.SwitchoverStatus{})

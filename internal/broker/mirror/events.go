@@ -91,6 +91,10 @@ const (
 	SwitchoverReturned = "SWITCHOVER_RETURNED"
 	// SourceLeftClosed: such a source could not be asked to open, and an operator must.
 	SourceLeftClosed = "SOURCE_LEFT_CLOSED"
+	// ClosedToWrites and OpenedToWrites: another cluster's mirror, or an operator, closed
+	// partitions of this one for a switchover, or opened them again.
+	ClosedToWrites = "CLOSED_FOR_SWITCHOVER"
+	OpenedToWrites = "OPENED_AGAIN"
 	// GroupClamped: at a failover a group's offset was beyond the promoted log.
 	GroupClamped = "GROUP_CLAMPED"
 )

@@ -82,7 +82,10 @@ func (m *Mirrors) partitionStatus(topic string, e *meta.Partition) PartitionStat
 			p.Start, p.End, p.Bytes = v.LogStart, v.LogEnd, v.Size
 		}
 	}
-	if rec.Writable {
+	if rec.IsOwn() {
+		if rec.Fence != nil {
+			p.Reason = closedWords(topic, rec.Fence)
+		}
 		p.Promotion = promotionOf(rec)
 		p.LagRecords, p.LagBytes, p.LagMs = 0, 0, 0
 		if n := len(rec.Promotions); n > 0 {

@@ -226,7 +226,7 @@ func (r *run) takeBack(ctx context.Context, given *meta.Switchover, began types.
 		return err
 	}
 	e := Event{At: r.m.o.Node.Now(), Mirror: r.name, Kind: SwitchoverReturned, Message: fmt.Sprintf(
-		"mirror %s: the switchover that broker %d was at work at ended before its order to promote: %d partitions of the source are opened again, and the mirror runs on", r.name, began, opened)}
+		"mirror %s: the switchover that broker %d was at work at ended before its order to promote: %d partitions of the source are opened again, and the mirror runs on%s", r.name, began, opened, r.m.stayClosedWords(r.name, given.StartID, given.At))}
 	if unnamed {
 		e.Kind, e.Message = SourceLeftClosed, fmt.Sprintf("mirror %s: the switchover that broker %d was at work at ended before its order to promote, and its source is of a version, "+
 			"or at a level, that can't be asked to open again: `tidemark mirror reopen` there does", r.name, began)

@@ -70,6 +70,8 @@ type fenced struct {
 	// Opened: the fence was taken back by this question.
 	Opened bool   `json:"opened,omitempty"`
 	Fault  string `json:"fault,omitempty"`
+	// closed: the fence was set by this question.
+	closed bool
 }
 
 // Switchover makes this cluster's copies the primaries, without loss: the
@@ -618,22 +620,16 @@ func (m *Mirrors) forMirror(ctx context.Context, what string, body []byte) ([]by
 	}
 	change := fenceChange(what, f)
 	var out []fenced
-	opened := 0
 	for _, t := range q.Topics {
 		for _, n := range t.Partitions {
 			f := fenced{TopicPartition: types.TopicPartition{Topic: t.Name, Partition: n}, LogEnd: types.NoOffset, LeaderEpoch: types.NoLeaderEpoch, Transactions: hasTxns}
 			if err := m.changeFence(ctx, meta.PartitionID{Topic: t.ID, Number: n}, &f, change); err != nil {
 				f.Fault = err.Error()
 			}
-			if f.Opened {
-				opened++
-			}
 			out = append(out, f)
 		}
 	}
-	if opened > 0 {
-		m.log.Info("clients may write again: a switchover of another cluster's mirror was given up", "cluster", q.ClusterID, "start", q.StartID, "attempt", q.Attempt.Number, "partitions", opened)
-	}
+	m.tellFences(out, fmt.Sprintf("start %s of cluster %s, switchover %d", q.StartID, q.ClusterID, q.Attempt.Number))
 	return json.Marshal(out)
 }
 
@@ -677,7 +673,7 @@ func (m *Mirrors) changeFence(ctx context.Context, id meta.PartitionID, f *fence
 			case refused > 0:
 				return fmt.Errorf("others wrote its record each of the %d times that its fence was to change; try again", try)
 			}
-			f.Opened = rec.Fence != nil && next.Fence == nil
+			f.Opened, f.closed = rec.Fence != nil && next.Fence == nil, f.closed || rec.Fence == nil && next.Fence != nil
 		}
 		if err := awaitServing(ctx, p, next.LeaderEpoch); err != nil {
 			return err
@@ -769,14 +765,14 @@ func (m *Mirrors) closedOf(topics []string, spoken []outcome) []types.TopicParti
 
 func (m *Mirrors) reopenHere(ctx context.Context, p part) ([]outcome, error) {
 	list := m.ledHere(m.o.Node.Image(), func(t *meta.Topic, e *meta.Partition) bool { return e.Record.Fence != nil && p.names(t.Record.Name) })
-	out := make([]outcome, len(list))
+	out, fences := make([]outcome, len(list)), make([]fenced, len(list))
 	for i, l := range list {
-		out[i].TopicPartition = l.tp
-		var f fenced
-		err := m.changeFence(ctx, l.id, &f, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) { return core.Reopen(rec, "") })
+		out[i].TopicPartition, fences[i].TopicPartition = l.tp, l.tp
+		err := m.changeFence(ctx, l.id, &fences[i], func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) { return core.Reopen(rec, "") })
 		if err != nil {
 			out[i] = refusedOutcome(l.tp, err)
 		}
 	}
+	m.tellFences(fences, "an operator's order to reopen")
 	return out, nil
 }

@@ -50,6 +50,9 @@ func (m *Mirrors) switchStatus(image *meta.Image, rec *meta.MirrorRecord) *Switc
 		stays = &core.Refusal{}
 	}
 	out.Message = out.words(stays.Detail, m.o.Node.Now())
+	if s.State == meta.SwitchOver && out.Message != "" {
+		out.Message += m.stayClosedWords(rec.Name, s.StartID, s.At)
+	}
 	return out
 }
 
