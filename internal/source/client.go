@@ -161,7 +161,7 @@ func (c *Client) connection(ctx context.Context, address string, p purpose) (*co
 			}
 			continue
 		}
-		cn, err := c.refill(ctx, l, address)
+		cn, err := c.refill(ctx, l, address, p)
 		<-l.turn
 		return cn, err
 	}
@@ -183,7 +183,7 @@ func (c *Client) link(address string, p purpose) (*link, error) {
 }
 
 // refill connects if the link's connection can't be used any more. The caller holds the turn.
-func (c *Client) refill(ctx context.Context, l *link, address string) (*conn, error) {
+func (c *Client) refill(ctx context.Context, l *link, address string, p purpose) (*conn, error) {
 	if l.c != nil {
 		if l.c.usable(time.Now()) {
 			return l.c, nil
@@ -191,7 +191,7 @@ func (c *Client) refill(ctx context.Context, l *link, address string) (*conn, er
 		l.c.retire()
 		l.c = nil
 	}
-	cn, err := connect(ctx, c.cfg, c.agent, address)
+	cn, err := connect(ctx, c.cfg, c.agent, address, p)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha512"
 	"errors"
@@ -16,10 +17,10 @@ import (
 )
 
 // connect dials, does TLS, ApiVersions and the log-in, within cfg.ConnectTimeout.
-func connect(ctx context.Context, cfg *Config, softwareVersion, address string) (*conn, error) {
+func connect(ctx context.Context, cfg *Config, softwareVersion, address string, p purpose) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
 	defer cancel()
-	c, err := dial(ctx, cfg, address)
+	c, err := dial(ctx, cfg, address, p)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +28,7 @@ func connect(ctx context.Context, cfg *Config, softwareVersion, address string) 
 	if errors.Is(err, ErrUnreachable) {
 		// A broker that doesn't know ApiVersions 3 may close instead of falling back (before KIP-511).
 		c.close()
-		if c, err = dial(ctx, cfg, address); err != nil {
+		if c, err = dial(ctx, cfg, address, p); err != nil {
 			return nil, err
 		}
 		if err = c.negotiateAt(ctx, 0, softwareVersion); errors.Is(err, ErrUnreachable) {
@@ -53,7 +54,7 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-func dial(ctx context.Context, cfg *Config, address string) (*conn, error) {
+func dial(ctx context.Context, cfg *Config, address string, p purpose) (*conn, error) {
 	open := cfg.Dial
 	if open == nil {
 		open = dialTCP
@@ -71,10 +72,14 @@ func dial(ctx context.Context, cfg *Config, address string) (*conn, error) {
 		nc = tc
 	}
 	c := &conn{
-		address: address, nc: nc, cfg: cfg, slots: make(chan struct{}, pipelineMax), lastUsed: time.Now(),
+		address: address, nc: nc, in: bufio.NewReaderSize(nc, readBytes), cfg: cfg, slots: make(chan struct{}, pipelineMax), lastUsed: time.Now(),
 		formatter: kmsg.NewRequestFormatter(kmsg.FormatterClientID(cfg.ClientID)),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if p >= purposeFetches {
+		c.turn = make(chan struct{}, 1)
+		return c, nil
+	}
 	c.reader.Add(1)
 	go c.read()
 	return c, nil

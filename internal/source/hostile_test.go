@@ -17,13 +17,13 @@ import (
 
 // liar is a broker made by hand: answers are built from the request and may be anything.
 type liar struct {
-	t  *testing.T
+	t  testing.TB
 	ln net.Listener
 	// answer gives the whole frame after the length, or nil to close the connection.
 	answer func(key, version int16, correlation []byte) []byte
 }
 
-func newLiar(t *testing.T, answer func(l *liar, key, version int16, correlation []byte) []byte) *liar {
+func newLiar(t testing.TB, answer func(l *liar, key, version int16, correlation []byte) []byte) *liar {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
