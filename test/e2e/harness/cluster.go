@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/await"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -31,6 +33,7 @@ type Cluster struct {
 	Stores map[types.BrokerID]*storetest.Severed
 	Gates  *Gates
 
+	t    testing.TB
 	opts []Option
 	own  map[types.BrokerID][]Option // of one node, over opts
 
@@ -43,7 +46,7 @@ func StartCluster(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	c := &Cluster{
 		Store: mem.New(), Nodes: make(map[types.BrokerID]*Broker), Stores: make(map[types.BrokerID]*storetest.Severed),
-		opts: opts, own: make(map[types.BrokerID][]Option), addresses: make(map[string]types.BrokerID),
+		t: t, opts: opts, own: make(map[types.BrokerID][]Option), addresses: make(map[string]types.BrokerID),
 	}
 	c.Gates = newGates(c.nodeAt)
 	t.Cleanup(func() { _ = c.Store.Close() })
@@ -125,14 +128,19 @@ func (b *Broker) AwaitKnown(t testing.TB, client *kgo.Client) {
 	})
 }
 
-// Any gives a node that has not been stopped.
-func (c *Cluster) Any() *Broker {
-	for id := types.BrokerID(1); int(id) <= len(c.Nodes); id++ {
-		if b := c.Nodes[id]; b.Ready() == nil {
-			return b
+// Any gives a node that serves. A machine that stood still for longer than the nodes' leases
+// leaves none until they have renewed them: they are waited for.
+func (c *Cluster) Any() (any *Broker) {
+	c.t.Helper()
+	Eventually(c.t, "a node serves", func() bool {
+		for id := types.BrokerID(1); int(id) <= len(c.Nodes); id++ {
+			if any = c.Nodes[id]; any.Ready() == nil {
+				return true
+			}
 		}
-	}
-	panic("every node was stopped")
+		return false
+	})
+	return any
 }
 
 // Lapse cuts a node off from the metadata and ends its lease, as its death does in
@@ -197,7 +205,9 @@ func (c *Cluster) AwaitISR(t testing.TB, topic string, want ...types.BrokerID) *
 	t.Helper()
 	var r *meta.PartitionRecord
 	Eventually(t, fmt.Sprintf("the ISR of %s is %v", topic, want), func() bool {
-		r = c.Record(topic, 0)
+		if r = c.Record(topic, 0); r == nil {
+			return false
+		}
 		got := r.ISRIDs()
 		slices.Sort(got)
 		return slices.Equal(got, want)
@@ -206,17 +216,21 @@ func (c *Cluster) AwaitISR(t testing.TB, topic string, want ...types.BrokerID) *
 }
 
 // Elect writes the record of a clean election by hand, as the controller would:
-// the leader epoch rises. change may change the record further.
+// the leader epoch rises. change may change the record further. The node must be in
+// the ISR in its present registration, which is waited for: else the election is unclean.
 func (c *Cluster) Elect(t testing.TB, topic string, leader types.BrokerID, change func(*meta.PartitionRecord)) {
 	t.Helper()
-	b := c.Any()
-	tp, _ := b.Image().TopicByName(topic)
-	for {
-		e, _ := b.Image().PartitionEntry(tp.ID, 0)
+	await.NoError(t, Patience, fmt.Sprintf("node %d is elected to lead %s", leader, topic), func() error {
+		b := c.Any()
+		tp, _ := b.Image().TopicByName(topic)
+		e, ok := b.Image().PartitionEntry(tp.ID, 0)
+		if !ok {
+			return errors.New("the node that is asked knows no such partition")
+		}
 		next := e.Record.Clone()
 		epoch, ok := b.Image().BrokerEpoch(leader)
-		if !ok {
-			t.Fatalf("node %d isn't registered", leader)
+		if !ok || !slices.Contains(next.ISR, meta.ISRMember{ID: leader, BrokerEpoch: epoch}) {
+			return fmt.Errorf("its registration is %d, the ISR %v", epoch, next.ISR)
 		}
 		next.Leader, next.LeaderBrokerEpoch, next.LeaderEpoch = leader, epoch, next.LeaderEpoch+1
 		if change != nil {
@@ -226,13 +240,8 @@ func (c *Cluster) Elect(t testing.TB, topic string, leader types.BrokerID, chang
 		_, err := b.Commit(Context(t), meta.Plan{
 			Why: "elect by hand", If: []meta.Compare{meta.ModRevisionIs(key, e.ModRevision)}, Then: []meta.Op{meta.Put(key, next.Encode())},
 		})
-		if err == nil {
-			return
-		}
-		if t.Context().Err() != nil {
-			t.Fatalf("elect: %v", err)
-		}
-	}
+		return err
+	})
 }
 
 // AwaitServed waits until a node serves the partition as its leader.
@@ -274,32 +283,48 @@ func (b *Broker) createAssigned(t testing.TB, name string, replicas []types.Brok
 // LogBytes is what a partition's segment files hold, one behind the other.
 func (b *Broker) LogBytes(t testing.TB, topic string, partition int32) []byte {
 	t.Helper()
+	all, err := b.logBytes(topic, partition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func (b *Broker) logBytes(topic string, partition int32) ([]byte, error) {
 	folder := filepath.Join(b.Dir, fmt.Sprintf("%s-%d", topic, partition))
 	names, err := os.ReadDir(folder)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	var all []byte
 	for _, n := range names { // sorted by name: by offset
 		if strings.HasSuffix(n.Name(), ".log") {
 			data, err := os.ReadFile(filepath.Join(folder, n.Name()))
 			if err != nil {
-				t.Fatal(err)
+				return nil, err
 			}
 			all = append(all, data...)
 		}
 	}
-	return all
+	return all, nil
 }
 
-// AwaitEqual waits until the partition's log files hold the same bytes on all nodes.
+// AwaitEqual waits until the partition's log files hold the same bytes on all nodes. A folder
+// may not be there yet, and a file may go while it is read.
 func (c *Cluster) AwaitEqual(t testing.TB, topic string, nodes ...types.BrokerID) {
 	t.Helper()
-	Eventually(t, fmt.Sprintf("the replicas of %s are byte-equal on %v", topic, nodes), func() bool {
-		first := c.Nodes[nodes[0]].LogBytes(t, topic, 0)
-		return !slices.ContainsFunc(nodes[1:], func(id types.BrokerID) bool {
-			return !bytes.Equal(first, c.Nodes[id].LogBytes(t, topic, 0))
-		})
+	await.NoError(t, Patience, fmt.Sprintf("the replicas of %s are byte-equal on %v", topic, nodes), func() error {
+		first, err := c.Nodes[nodes[0]].logBytes(topic, 0)
+		for _, id := range nodes[1:] {
+			if err != nil {
+				return err
+			}
+			var other []byte
+			if other, err = c.Nodes[id].logBytes(topic, 0); err == nil && !bytes.Equal(first, other) {
+				err = fmt.Errorf("node %d holds %d bytes, node %d %d", nodes[0], len(first), id, len(other))
+			}
+		}
+		return err
 	})
 }
 

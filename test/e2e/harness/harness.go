@@ -205,10 +205,11 @@ func (b *Broker) Consume(t testing.TB, topic string, partition int32, from int64
 	return out
 }
 
-// Context ends with the test, or after Patience.
+// Context ends with the test, or after its lifetime: a test may use one for everything
+// that it does, which takes a slow machine longer than Patience.
 func Context(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), lifetime)
 	t.Cleanup(cancel)
 	return ctx
 }

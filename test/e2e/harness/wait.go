@@ -13,9 +13,9 @@ import (
 // overdue is when something that should end by itself within Patience is taken to hang.
 const overdue = 2 * Patience
 
-// lifetime bounds how long a test may use one client. A producer waits for the outcome of
-// what it has sent whatever its context says (idempotence demands it), and so for ever
-// where it can't reach anybody.
+// lifetime bounds how long a test may use one context or client. A producer waits for the
+// outcome of what it has sent whatever its context says (idempotence demands it), and so for
+// ever where it can't reach anybody.
 const lifetime = 4 * Patience
 
 // Receive takes one value from a channel; false if it was closed. If none comes in time
