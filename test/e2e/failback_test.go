@@ -23,6 +23,7 @@ import (
 // product, what was written on it since it last became a source, and what a
 // failback must have cut from it.
 type side struct {
+	t     *testing.T
 	name  string
 	nodes map[types.BrokerID]*harness.Broker
 	// written are the values that clients wrote here since the last change of roles.
@@ -45,7 +46,7 @@ func startSide(t *testing.T, name string, n int) *side {
 // startSideWith is startSide with more settings; the cluster is nil of a lone node.
 func startSideWith(t *testing.T, name string, n int, more ...harness.Option) (*side, *harness.Cluster) {
 	t.Helper()
-	s := &side{name: name, written: map[string]bool{}, cut: map[string]bool{}, slept: map[types.BrokerID]map[string]bool{}}
+	s := &side{t: t, name: name, written: map[string]bool{}, cut: map[string]bool{}, slept: map[types.BrokerID]map[string]bool{}}
 	opts := append(slices.Clone(quick), more...)
 	if n == 1 {
 		b := harness.StartBroker(t, opts...)
@@ -58,21 +59,22 @@ func startSideWith(t *testing.T, name string, n int, more ...harness.Option) (*s
 	return s, c
 }
 
-func (s *side) any() *harness.Broker {
-	if live := s.live(); len(live) > 0 {
-		return live[0]
-	}
-	panic("every node of " + s.name + " was stopped")
-}
+// any is a node that runs.
+func (s *side) any() *harness.Broker { return s.live()[0] }
 
-// live are the nodes that run, by id.
-func (s *side) live() []*harness.Broker {
-	var list []*harness.Broker
-	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
-		if s.nodes[id].Ready() == nil {
-			list = append(list, s.nodes[id])
+// live are the nodes that run, by id, at least one: after a stall of the machine for longer
+// than their leases none does for a moment.
+func (s *side) live() (list []*harness.Broker) {
+	s.t.Helper()
+	harness.Eventually(s.t, "a node of "+s.name+" serves", func() bool {
+		list = nil
+		for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
+			if s.nodes[id].Ready() == nil {
+				list = append(list, s.nodes[id])
+			}
 		}
-	}
+		return len(list) > 0
+	})
 	return list
 }
 
@@ -205,7 +207,11 @@ func awaitEqual(t *testing.T, from, to *side, partitions int32) {
 			if rec.Mirror == nil || rec.Mirror.State != meta.MirrorMirroring || len(rec.ISR) != len(live) || to.logEnd(t, p) != from.logEnd(t, p) {
 				return false
 			}
-			source := from.nodes[from.record(p).Leader].LogBytes(t, backTopic, p)
+			leader := from.nodes[from.record(p).Leader]
+			if leader == nil {
+				return false
+			}
+			source := leader.LogBytes(t, backTopic, p)
 			for _, n := range live {
 				part, ok := n.PartitionByName(backTopic, p)
 				if !ok {
@@ -405,8 +411,9 @@ func TestFailbackPlanMustBeFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitCopy(t, b, a, 1)
+	adm := a.any().Admin(t)
 	harness.Eventually(t, "the group's offset is taken back to the cut, and follows the source from there", func() bool {
-		return committed(t, a.any().Admin(t), "readers", backTopic, 0) <= 3
+		return committed(t, adm, "readers", backTopic, 0) <= 3
 	})
 	for v := range a.written {
 		if strings.HasPrefix(v, "lost") || strings.HasPrefix(v, "more") {

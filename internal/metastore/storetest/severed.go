@@ -18,7 +18,7 @@ type Severed struct {
 	mu   sync.Mutex // guards the following
 	keep func(metastore.Txn) bool
 	let  chan struct{}
-	kept int
+	kept *int
 }
 
 // Cut cuts the node off, or heals that.
@@ -28,12 +28,21 @@ func (s *Severed) Cut(cut bool) { s.cut.Store(cut) }
 func (s *Severed) IsCut() bool { return s.cut.Load() }
 
 // Keep keeps back the transactions that match until let is called; kept says how many wait.
+// A later Keep takes its place for what comes from then on: what was kept waits for its own let.
 func (s *Severed) Keep(match func(metastore.Txn) bool) (kept func() int, let func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keep, s.let, s.kept = match, make(chan struct{}), 0
-	return func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.kept },
-		func() { s.mu.Lock(); defer s.mu.Unlock(); s.keep = nil; close(s.let) }
+	mine, count := make(chan struct{}), new(int)
+	s.keep, s.let, s.kept = match, mine, count
+	return func() int { s.mu.Lock(); defer s.mu.Unlock(); return *count },
+		func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.let == mine {
+				s.keep = nil
+			}
+			close(mine)
+		}
 }
 
 // Get implements metastore.Store.
@@ -61,7 +70,7 @@ func (s *Severed) Txn(ctx context.Context, txn metastore.Txn) (metastore.TxnResu
 	let := s.let
 	waits := s.keep != nil && s.keep(txn)
 	if waits {
-		s.kept++
+		*s.kept++
 	}
 	s.mu.Unlock()
 	if waits {
