@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -63,9 +64,7 @@ func (s *switchback) attempt(t *testing.T, node types.BrokerID) meta.Switchover 
 // mirror runs on. And the node that was only frozen comes back with its old order: refused.
 func TestASourceOpensAfterItsSwitchoversNode(t *testing.T) {
 	s := startSwitchback(t)
-	if err := s.a.tryWrite(t, "behind the fence"); err == nil {
-		t.Fatal("the source takes writes behind its fence")
-	}
+	harness.Eventually(t, "the source takes no writes behind its fence", func() bool { return s.a.tryWrite(t, "behind the fence") != nil })
 	before := s.a.record(0)
 	s.cluster.Lapse(t, 1)
 	harness.Eventually(t, "the source is open again", func() bool { return s.a.record(0).Writable })
@@ -92,7 +91,7 @@ func TestASourceOpensAfterItsSwitchoversNode(t *testing.T) {
 	if _, err := s.b.nodes[2].Mirrors().Alter(harness.Context(t), "m", mirror.Alteration{Settings: map[string]string{throttleSetting: unthrottled}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-s.done; err == nil || !errors.Is(err, mirror.ErrState) && !strings.Contains(err.Error(), "went back") {
+	if err, _ := harness.Receive(t, "the switchover ends", s.done); err == nil || !errors.Is(err, mirror.ErrState) && !strings.Contains(err.Error(), "went back") {
 		t.Errorf("the switchover of the frozen node: %v", err)
 	}
 	harness.Eventually(t, "the mirror has everything", func() bool {
@@ -113,13 +112,15 @@ func TestASourceOpensAfterALoneNodesRestart(t *testing.T) {
 	harness.Eventually(t, "it mirrors", func() bool { return b.record(0).Mirror != nil && b.record(0).Mirror.State == meta.MirrorMirroring })
 	a.write(t, 1, strings.Repeat("x", 1000), 3)
 	done, m := make(chan struct{}), b.any().Mirrors()
+	ctx, hangUp := context.WithCancel(harness.Context(t))
 	go func() {
 		defer close(done)
-		_, _ = m.Switchover(harness.Context(t), "m", mirror.SwitchoverRequest{TimeoutMs: 3000})
+		_, _ = m.Switchover(ctx, "m", mirror.SwitchoverRequest{TimeoutMs: types.Millis(harness.Patience.Milliseconds())})
 	}()
 	harness.Eventually(t, "the source is closed", func() bool { return a.record(0).Fence != nil })
 	b.any().Stop(t)
-	<-done
+	hangUp()
+	harness.Receive(t, "the switchover of the stopped node ends", done)
 	if a.record(0).Fence == nil {
 		t.Fatal("a node that was stopped has opened its source: nothing is left to test")
 	}
@@ -146,7 +147,7 @@ func TestASourceStaysClosedAfterTheOrder(t *testing.T) {
 		return rec != nil && rec.Writable && rec.Leader != 1 && rec.Leader != types.NoBroker
 	})
 	s.cluster.Stores[1].Cut(false)
-	<-s.done // it may have been told or not
+	harness.Receive(t, "the switchover ends", s.done) // it may have been told or not
 	harness.Eventually(t, "all nodes know that it is promoted", func() bool {
 		for _, n := range s.cluster.Nodes {
 			if rec := n.RecordOf(backTopic, 0); rec == nil || !rec.Writable || rec.Leader == types.NoBroker || n.Ready() != nil {
