@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -65,8 +66,8 @@ func TestDrill(t *testing.T) {
 	awaitEnd(t, standby, "orders", 0, 40)
 	awaitEnd(t, standby, "orders", 1, 5)
 	awaitEnd(t, standby, "left", 0, 0)
+	adm := standby.Admin(t)
 	harness.Eventually(t, "the group is here", func() bool {
-		adm := standby.Admin(t)
 		return committed(t, adm, "readers", "orders", 0) == 30 && committed(t, adm, "readers", "orders", 1) == 2
 	})
 	op := operate(t, standby)
@@ -170,17 +171,10 @@ func TestDrillOnThreeNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer src.Close()
-	open, err := kgo.NewClient(kgo.SeedBrokers(src.ListenAddrs()...), kgo.TransactionalID("open"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer open.Close()
-	plain, err := kgo.NewClient(kgo.SeedBrokers(src.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer plain.Close()
+	t.Cleanup(src.Close)
+	seeds, manual := kgo.SeedBrokers(src.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner())
+	open := harness.Connect(t, seeds, manual, kgo.TransactionalID("open"), kgo.TransactionTimeout(10*time.Minute)) // longer than the test
+	plain := harness.Connect(t, seeds, manual)
 	produce := func(c *kgo.Client, partition int32, value string) {
 		if err := c.ProduceSync(harness.Context(t), &kgo.Record{Topic: "t", Partition: partition, Value: []byte(value)}).FirstErr(); err != nil {
 			t.Fatal(err)

@@ -108,12 +108,8 @@ func TestADrillOfManyTopics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer src.Close()
-	producer, err := kgo.NewClient(kgo.SeedBrokers(src.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer producer.Close()
+	t.Cleanup(src.Close)
+	producer := harness.Connect(t, kgo.SeedBrokers(src.ListenAddrs()...))
 	if err := producer.ProduceSync(harness.Context(t), &kgo.Record{Topic: "t007", Value: []byte("kept")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +166,10 @@ func TestADrillOfManyTopics(t *testing.T) {
 	}
 
 	let, done := begun(3)
+	harness.Eventually(t, "node 2 has heard of the drill and of topics of it", func() bool {
+		list, err := c.Nodes[2].Mirrors().Drills(harness.Context(t))
+		return err == nil && len(list) == 1 && len(list[0].Topics) > 0
+	})
 	if _, err := c.Nodes[2].Mirrors().Drill(harness.Context(t), "m", mirror.DrillRequest{Drill: "many"}); err == nil || !strings.Contains(err.Error(), "is being made through broker 1") {
 		t.Errorf("the same name on another node: %v", err)
 	}
@@ -212,6 +212,10 @@ func TestADrillOfManyTopics(t *testing.T) {
 	if n := watch.check(); n != manyTopics || watch.shown != 1 {
 		t.Errorf("%d topics are seen, shown %d times", n, watch.shown)
 	}
+	harness.Eventually(t, "node 1 knows that it is ready", func() bool {
+		list, err := c.Nodes[1].Mirrors().Drills(harness.Context(t))
+		return err == nil && len(list) == 1 && list[0].State == meta.DrillReady
+	})
 	if got := values(t, c.Nodes[2], "drill.many.t007", 0, 2); got[0] != "kept" {
 		t.Errorf("the fork holds %q", got)
 	}

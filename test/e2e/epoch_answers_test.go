@@ -113,8 +113,9 @@ func TestACommittedPositionIsCheckedAfterACut(t *testing.T) {
 	c.Restart(t, 2).AwaitServed(t, "orders")
 	c.ProduceAll(t, "orders", kgo.AllISRAcks(), harness.Values("instead", 8)...)
 
+	adm := c.Nodes[2].Admin(t)
 	harness.Eventually(t, "the group's offset is told", func() bool {
-		got, err := c.Nodes[2].Admin(t).FetchOffsets(ctx, "readers")
+		got, err := adm.FetchOffsets(ctx, "readers")
 		o, ok := got.Lookup("orders", 0)
 		if err != nil || !ok || o.Err != nil {
 			return false

@@ -15,10 +15,11 @@ import (
 	"tidemark/test/e2e/harness"
 )
 
-// freeAddr finds a loopback address that was free a moment ago, for a node that keeps its port.
+// freeAddr finds a loopback address that was free a moment ago, for a node that keeps its port
+// over a restart. It isn't 127.0.0.1, where others take ports all the time.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.3:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,6 +265,7 @@ func TestGroupOffsetsTopicIsReadable(t *testing.T) {
 // What operators do with groups: list, describe, delete offsets, delete.
 func TestGroupAdministration(t *testing.T) {
 	b := harness.StartBroker(t)
+	warmUp(t, b)
 	b.CreateTopic(t, "t", 1, nil)
 	b.CreateTopic(t, "u", 1, nil)
 	fill(t, b, "t", 1, 5)

@@ -67,14 +67,16 @@ func startSarama(t *testing.T, b *harness.Broker, version sarama.KafkaVersion, g
 func TestGroupSarama(t *testing.T) {
 	f := func(t *testing.T, version sarama.KafkaVersion, instance string) {
 		b := harness.StartBroker(t)
+		warmUp(t, b) // sarama asks for a coordinator a few times within a second, and gives up
 		b.CreateTopic(t, "work", 4, nil)
 		fill(t, b, "work", 4, 50)
 		var y tally
 		stop := startSarama(t, b, version, "workers", "work", &y, instance)
 		harness.Eventually(t, "all records are read", func() bool { return y.count() == 200 })
 		stop()
+		adm := b.Admin(t)
 		harness.Eventually(t, "the offsets are committed", func() bool {
-			offsets, err := b.Admin(t).FetchOffsets(harness.Context(t), "workers")
+			offsets, err := adm.FetchOffsets(harness.Context(t), "workers")
 			if err != nil {
 				return false
 			}
@@ -98,6 +100,7 @@ func TestGroupSarama(t *testing.T) {
 // Two clients of different make share one group.
 func TestGroupMixedClients(t *testing.T) {
 	b := harness.StartBroker(t)
+	warmUp(t, b)
 	b.CreateTopic(t, "work", 4, nil)
 	var y tally
 	startSarama(t, b, sarama.V2_8_0_0, "workers", "work", &y, "")

@@ -34,7 +34,8 @@ func newCutStory(t testing.TB, opts ...harness.Option) *cutStory {
 	s.source.Produce(t, "t", 0, "2 lost", "3 lost")
 	awaitEnd(t, s.standby, "t", 0, 4)
 	commit(t, s.source.Admin(t), "reader", "t", 4)
-	harness.Eventually(t, "the group's offset is mirrored", func() bool { return committed(t, s.standby.Admin(t), "reader", "t", 0) == 4 })
+	adm := s.standby.Admin(t)
+	harness.Eventually(t, "the group's offset is mirrored", func() bool { return committed(t, adm, "reader", "t", 0) == 4 })
 	s.source.Stop(t)
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
@@ -43,6 +44,8 @@ func newCutStory(t testing.TB, opts ...harness.Option) *cutStory {
 	s.restart(t)
 	s.source.Produce(t, "t", 0, "2 new")
 	awaitEnd(t, s.standby, "t", 0, 3)
+	// Nobody reads before the groups have followed the cut, but the copying goes on meanwhile.
+	harness.Eventually(t, "the group has followed the cut", func() bool { return slices.Contains(kinds(s.standby), "GROUP_CUT") })
 	return s
 }
 

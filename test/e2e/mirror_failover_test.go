@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -151,15 +152,12 @@ func TestFailoverAbortsOpenTransactions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer source.Close()
+	t.Cleanup(source.Close)
 	standby := startStandby(t)
 	mirrorOf(t, standby, mirror.Spec{Bootstrap: source.ListenAddrs()})
 	producer := func(id string) *kgo.Client {
-		c, err := kgo.NewClient(kgo.SeedBrokers(source.ListenAddrs()...), kgo.TransactionalID(id), kgo.DefaultProduceTopic("tx"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
+		c := harness.Connect(t, kgo.SeedBrokers(source.ListenAddrs()...), kgo.TransactionalID(id), kgo.DefaultProduceTopic("tx"),
+			kgo.TransactionTimeout(10*time.Minute)) // longer than the test
 		if err := c.BeginTransaction(); err != nil {
 			t.Fatal(err)
 		}

@@ -29,12 +29,7 @@ func newKfake(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *kgo.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Close)
-	c, err := kgo.NewClient(kgo.SeedBrokers(k.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return k, c
+	return k, harness.Connect(t, kgo.SeedBrokers(k.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 }
 
 func produceTo(t testing.TB, c *kgo.Client, topic string, partition int32, values ...string) {

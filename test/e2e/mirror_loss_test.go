@@ -77,7 +77,8 @@ func TestIdlePartitionIsSeen(t *testing.T) {
 	source.Produce(t, "idle", 0, "1")
 	mirrorOf(t, standby, mirror.Spec{Bootstrap: []string{source.Addr}})
 	awaitEnd(t, standby, "idle", 0, 1)
-	first := statusOf(t, standby, "idle", 0).Loss
+	var first *mirror.Loss
+	harness.Eventually(t, "the source is seen", func() bool { first = statusOf(t, standby, "idle", 0).Loss; return first != nil && first.Known })
 	harness.Eventually(t, "the source is seen again and again", func() bool {
 		l := statusOf(t, standby, "idle", 0).Loss
 		return l != nil && l.Known && l.SeenAt > first.SeenAt+500 && l.Ms < 5_000

@@ -169,10 +169,7 @@ func TestOtherClusterAtTheAddress(t *testing.T) {
 	p := newProxy(t, one.ListenAddrs()[0])
 	standby := startStandby(t)
 	mirrorOf(t, standby, mirror.Spec{Bootstrap: []string{p.ln.Addr().String()}})
-	c, err := kgo.NewClient(kgo.SeedBrokers(one.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := harness.Connect(t, kgo.SeedBrokers(one.ListenAddrs()...))
 	if err := c.ProduceSync(harness.Context(t), &kgo.Record{Topic: "t", Value: []byte("x")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
@@ -379,14 +376,10 @@ func TestSourceLeadersMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer source.Close()
+	t.Cleanup(source.Close)
 	standby := startStandby(t)
 	mirrorOf(t, standby, mirror.Spec{Bootstrap: source.ListenAddrs()})
-	c, err := kgo.NewClient(kgo.SeedBrokers(source.ListenAddrs()...), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.DefaultProduceTopic("t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := harness.Connect(t, kgo.SeedBrokers(source.ListenAddrs()...), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.DefaultProduceTopic("t"))
 	for range 5 {
 		for i := range 60 {
 			if err := c.ProduceSync(harness.Context(t), kgo.StringRecord(fmt.Sprint(i))).FirstErr(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"tidemark/internal/await"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -36,21 +37,26 @@ func oldPrimary(t *testing.T) (a, b *side) {
 	return a, b
 }
 
-// putRecord writes a partition's record as a node wrote it that then crashed.
-func putRecord(t *testing.T, b *harness.Broker, topic string, next meta.PartitionRecord) {
+// putRecord makes a partition's record what a node wrote that then crashed: what change makes
+// of the present one, anew where the node has written it meanwhile.
+func putRecord(t *testing.T, b *harness.Broker, topic string, change func(*meta.PartitionRecord) (meta.PartitionRecord, error)) {
 	t.Helper()
 	named, _ := b.Image().TopicByName(topic)
-	e, ok := b.Image().PartitionEntry(named.ID, 0)
-	if !ok {
-		t.Fatal("no partition ", topic)
-	}
 	key := b.Image().Keys().Partition(named.ID, 0)
-	_, err := b.Commit(harness.Context(t), meta.Plan{
-		Why: "what a crash left", If: []meta.Compare{meta.ModRevisionIs(key, e.ModRevision)}, Then: []meta.Op{meta.Put(key, next.Encode())},
+	await.NoError(t, harness.Patience, "the record of "+topic+" is written", func() error {
+		e, ok := b.Image().PartitionEntry(named.ID, 0)
+		if !ok {
+			t.Fatal("no partition ", topic)
+		}
+		next, err := change(e.Record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.Commit(harness.Context(t), meta.Plan{
+			Why: "what a crash left", If: []meta.Compare{meta.ModRevisionIs(key, e.ModRevision)}, Then: []meta.Op{meta.Put(key, next.Encode())},
+		})
+		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // interrupted makes A's partition what a failback leaves that a crash ended between its
@@ -66,8 +72,9 @@ func interrupted(t *testing.T, a *side) {
 		t.Fatal(err)
 	}
 	e, _ := a.any().Image().Mirror("m")
-	rec := a.record(0)
-	putRecord(t, a.any(), backTopic, core.FenceForStart(&rec, core.StartRequest{Mirror: "m", StartID: e.Record.StartID, PlanID: preview.Partitions[0].PlanID}))
+	putRecord(t, a.any(), backTopic, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+		return core.FenceForStart(rec, core.StartRequest{Mirror: "m", StartID: e.Record.StartID, PlanID: preview.Partitions[0].PlanID}), nil
+	})
 	a.any().Stop(t)
 }
 
@@ -148,12 +155,9 @@ func TestReopen(t *testing.T) {
 	b.CreateTopic(t, "t", 1, nil)
 	b.CreateTopic(t, "other", 1, nil)
 	b.Produce(t, "t", 0, "a")
-	rec := b.RecordOf("t", 0).Clone()
-	closed, err := core.CloseForSwitchover(&rec, meta.Fence{ClusterID: "standby", StartID: "s1", At: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	putRecord(t, b, "t", closed)
+	putRecord(t, b, "t", func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+		return core.CloseForSwitchover(rec, meta.Fence{ClusterID: "standby", StartID: "s1", At: 7})
+	})
 	b = b.Restart(t)
 	harness.Eventually(t, "the partition is led and closed", func() bool {
 		r := b.RecordOf("t", 0)
@@ -183,16 +187,14 @@ func TestReopen(t *testing.T) {
 	}
 	// One that nobody leads stays closed, and that is told, whatever else was opened.
 	for i, topic := range []string{"t", "other"} {
-		rec := b.RecordOf(topic, 0).Clone()
-		closed, err := core.CloseForSwitchover(&rec, meta.Fence{ClusterID: "standby", StartID: "s2", At: 8})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i == 1 {
-			closed.Replicas = append(closed.Replicas, 99)
-			closed.Leader, closed.LeaderBrokerEpoch, closed.ISR = types.NoBroker, 0, []meta.ISRMember{{ID: 99, BrokerEpoch: 1}}
-		}
-		putRecord(t, b, topic, closed)
+		putRecord(t, b, topic, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
+			closed, err := core.CloseForSwitchover(rec, meta.Fence{ClusterID: "standby", StartID: "s2", At: 8})
+			if i == 1 {
+				closed.Replicas = append(closed.Replicas, 99)
+				closed.Leader, closed.LeaderBrokerEpoch, closed.ISR = types.NoBroker, 0, []meta.ISRMember{{ID: 99, BrokerEpoch: 1}}
+			}
+			return closed, err
+		})
 	}
 	harness.Eventually(t, "both are closed", func() bool {
 		a, o := b.RecordOf("t", 0), b.RecordOf("other", 0)

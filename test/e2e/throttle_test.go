@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/broker"
 	"tidemark/internal/config"
 	"tidemark/internal/core/types"
 	"tidemark/test/e2e/harness"
@@ -68,10 +69,8 @@ func TestThrottledReassignment(t *testing.T) {
 			if r := c.Record("orders", 0); len(r.ISR) != 2 || len(r.Adding) != 1 {
 				t.Errorf("%+v: replica 3 is in sync at a rate of 0", r)
 			}
-			p, ok := c.Nodes[3].PartitionByName("orders", 0)
-			if !ok {
-				t.Fatal("node 3 holds no replica")
-			}
+			var p *broker.Partition
+			harness.Eventually(t, "node 3 holds a replica", func() (ok bool) { p, ok = c.Nodes[3].PartitionByName("orders", 0); return ok })
 			if v, _ := p.View(); v.LogEnd != 0 {
 				t.Errorf("replica 3 ends at %d at a rate of 0", v.LogEnd)
 			}

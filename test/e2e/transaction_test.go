@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"tidemark/internal/await"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/core/types"
@@ -201,8 +202,9 @@ func TestOffsetsInTransactions(t *testing.T) {
 			}
 		}
 		awaitStable(t, []string{b.Addr}, "t", harness.Values("v", 20)...)
+		adm := b.Admin(t)
 		harness.Eventually(t, "the last transaction's offset is committed", func() bool {
-			offsets, err := b.Admin(t).FetchOffsets(ctx, "g")
+			offsets, err := adm.FetchOffsets(ctx, "g")
 			o, ok := offsets.Lookup("in", 0)
 			return err == nil && ok && o.At == 20
 		})
@@ -260,11 +262,14 @@ func TestTransactionsOutliveNodes(t *testing.T) {
 func coordinatorOf(t *testing.T, c *harness.Cluster, id string) types.BrokerID {
 	t.Helper()
 	adm := kadm.NewClient(c.Client(t))
-	found := adm.FindTxnCoordinators(harness.Context(t), id)
-	at, ok := found[id]
-	if !ok || at.Err != nil {
-		t.Fatalf("coordinator of %q: %+v", id, found)
-	}
+	var at kadm.FindCoordinatorResponse
+	await.NoError(t, harness.Patience, fmt.Sprintf("somebody coordinates %q", id), func() error {
+		found := adm.FindTxnCoordinators(harness.Context(t), id)
+		if at = found[id]; at.Name != id {
+			return fmt.Errorf("%+v", found)
+		}
+		return at.Err
+	})
 	return types.BrokerID(at.NodeID)
 }
 
@@ -274,7 +279,7 @@ func TestTransactionsTimeOut(t *testing.T) {
 	b := harness.StartBroker(t, harness.WithSetting("transaction.abort.timed.out.transaction.cleanup.interval.ms", "50"))
 	b.CreateTopic(t, "t", 2, nil)
 	ctx := harness.Context(t)
-	c := txnClient(t, []string{b.Addr}, "id", kgo.TransactionTimeout(300*time.Millisecond))
+	c := txnClient(t, []string{b.Addr}, "id", kgo.TransactionTimeout(3*time.Second)) // the first record comes in time
 	if err := c.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}

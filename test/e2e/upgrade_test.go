@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -332,7 +333,14 @@ func TestRollingUpgradeOfThreeNodes(t *testing.T) {
 	u.command(u.nodes[2], 0, fmt.Sprintf("could be at level %d, before at %d", u.new.Levels.Max, u.old.Levels.Max), "cluster", "upgrade", "--dry-run")
 	u.command(u.nodes[2], 0, fmt.Sprintf("%s %d (this node supports %d: tidemark cluster upgrade)", meta.FeatureMetadata, u.old.Levels.Max, u.new.Levels.Max), "cluster", "status")
 	u.command(u.nodes[2], 0, fmt.Sprintf("is now at level %d, before at %d", u.new.Levels.Max, u.old.Levels.Max), "cluster", "upgrade")
-	u.command(u.nodes[1], 0, fmt.Sprintf("%s %d", meta.FeatureMetadata, u.new.Levels.Max), "cluster", "status")
+	for _, n := range u.nodes { // the others hear of it a moment later
+		await.NoError(t, harness.Patience, fmt.Sprintf("node %d is at the new level", n.ID), func() error {
+			if _, out := n.Command("cluster", "status"); !strings.Contains(out, fmt.Sprintf("%s %d", meta.FeatureMetadata, u.new.Levels.Max)) {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
 	for _, g := range opened {
 		g.within(u)
 	}
