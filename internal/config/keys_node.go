@@ -64,7 +64,7 @@ func keysNet() []key {
 		{name: "socket.request.max.bytes", def: "104857600", rule: int32s(1), bind: func(b *Broker) any { return &b.SocketRequestMaxBytes },
 			doc: "Largest request in bytes; a larger one closes its connection."},
 		{name: "queued.max.request.bytes", def: "268435456", rule: longs(-1), bind: func(b *Broker) any { return &b.QueuedMaxRequestBytes },
-			doc: "Bytes of requests held in memory at a time over all connections; -1: no bound. Kafka's default is -1; a bound is kinder."},
+			doc: "Bytes of requests held in memory at a time over all connections; -1: no bound. Fetches and what brokers ask of each other have as much of their own. Kafka's default is -1; a bound is kinder."},
 		{name: "max.connections", def: "2147483647", rule: int32s(0), bind: func(b *Broker) any { return &b.MaxConnections },
 			doc: "Connections at a time on this node."},
 		{name: "max.connections.per.ip", def: "2147483647", rule: int32s(0), bind: func(b *Broker) any { return &b.MaxConnectionsPerIP },

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"tidemark/internal/wire"
 )
 
@@ -49,9 +51,9 @@ type received struct {
 	req    *wire.Request
 	frame  *frameBuffer
 	memory int64
+	budget *semaphore.Weighted // that memory is a part of
 	// isStep: it came before the log-in was done; the reader waits for its answer.
 	isStep bool
-	// fallback marks an ApiVersions request of a version that we don't know.
 }
 
 var (
@@ -201,10 +203,13 @@ func (c *conn) receive() (received, error) {
 	if err != nil {
 		return received{}, err
 	}
-	r := received{memory: min(p.Cost(), s.opts.MemoryBytes), isStep: isStep}
-	if !s.memory.TryAcquire(r.memory) {
+	r := received{memory: min(p.Cost(), s.opts.MemoryBytes), budget: s.memory, isStep: isStep}
+	if p.IsAwaited() {
+		r.budget = s.awaited
+	}
+	if !r.budget.TryAcquire(r.memory) {
 		s.stats.MemoryWaits.Add(1)
-		if err := s.memory.Acquire(c.ctx, r.memory); err != nil {
+		if err := r.budget.Acquire(c.ctx, r.memory); err != nil {
 			return received{}, err
 		}
 	}
@@ -360,5 +365,5 @@ func (c *conn) release(r received) {
 
 func (c *conn) releaseMemory(r received) {
 	r.frame.free()
-	c.server.memory.Release(r.memory)
+	r.budget.Release(r.memory)
 }

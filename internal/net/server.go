@@ -32,6 +32,7 @@ type Options struct {
 	MaxControlBytes int32
 	// MemoryBytes bounds what the requests being received or handled take
 	// together; default 512 MiB. A request larger than the bound takes all of it.
+	// Those that others wait for (wire.Prefix.IsAwaited) have as much of their own.
 	MemoryBytes int64
 	// MaxConns is max.connections; default 10,000.
 	MaxConns int
@@ -90,7 +91,9 @@ type Server struct {
 	opts   Options
 	limits wire.Limits
 	memory *semaphore.Weighted
-	stats  Stats
+	// awaited is the memory of requests that others wait for while they hold theirs.
+	awaited *semaphore.Weighted
+	stats   Stats
 
 	ctx      context.Context // ends when connections must
 	cancel   context.CancelFunc
@@ -110,13 +113,14 @@ func NewServer(o Options) *Server {
 	o.setDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Server{
-		opts:   o,
-		limits: wire.Limits{Frame: o.MaxFrameBytes, Control: o.MaxControlBytes},
-		memory: semaphore.NewWeighted(o.MemoryBytes),
-		ctx:    ctx,
-		cancel: cancel,
-		conns:  make(map[*conn]struct{}),
-		perIP:  make(map[string]int),
+		opts:    o,
+		limits:  wire.Limits{Frame: o.MaxFrameBytes, Control: o.MaxControlBytes},
+		memory:  semaphore.NewWeighted(o.MemoryBytes),
+		awaited: semaphore.NewWeighted(o.MemoryBytes),
+		ctx:     ctx,
+		cancel:  cancel,
+		conns:   make(map[*conn]struct{}),
+		perIP:   make(map[string]int),
 	}
 }
 

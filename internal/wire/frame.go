@@ -49,6 +49,18 @@ func (p Prefix) Cost() int64 {
 	return int64(p.Size) * ControlCost
 }
 
+// IsAwaited reports whether handlers, here or on another broker, wait for requests of this
+// kind: the fetches by which replicas get what a produce request wrote, with what those
+// begin with, and what the brokers ask of each other over transactions.
+func (p Prefix) IsAwaited() bool {
+	switch p.Key {
+	case KeyFetch, KeyWakeFetch, KeyOffsetForLeaderEpoch, KeyListOffsets,
+		KeyAddPartitionsToTxn, KeyWriteTxnMarkers, KeyApiVersions, KeySaslHandshake, KeySaslAuthenticate:
+		return true
+	}
+	return false
+}
+
 // ParsePrefix reads the first PrefixSize bytes of a frame and judges its size
 // before any memory is taken. b must have PrefixSize bytes.
 //
