@@ -86,6 +86,9 @@ func (l *Log) validate(raw []byte, a LeaderAppend, now types.Millis) ([]byte, ba
 		if raw, err = l.recompress(raw, &h, codec); err != nil {
 			return raw, h, err
 		}
+		if rules.MaxBytes > 0 && len(raw) > rules.MaxBytes {
+			return raw, h, fmt.Errorf("%w: %d bytes as the topic's %s, %d allowed", batch.ErrTooLarge, len(raw), codec, rules.MaxBytes)
+		}
 		h, err = batch.ParseHeader(raw)
 		if err != nil {
 			return raw, h, err

@@ -78,6 +78,28 @@ func TestCompressionType(t *testing.T) {
 	}
 }
 
+// TestCompressionTypeKeepsTheSize: max.message.bytes holds for what is stored, too.
+func TestCompressionTypeKeepsTheSize(t *testing.T) {
+	o := options(memFS(t))
+	o.Config.Compression, o.Config.MaxMessageBytes = "uncompressed", 500
+	l, _ := mustOpen(t, o)
+	if err := l.AssignEpoch(0); err != nil {
+		t.Fatal(err)
+	}
+	b := batch.NewBuilder(batch.BuilderOptions{Codec: batch.Gzip})
+	b.Append(0, nil, make([]byte, 1000))
+	raw, err := b.Build()
+	if err != nil || len(raw) > 500 {
+		t.Fatal(len(raw), err)
+	}
+	if _, err := l.AppendAsLeader(raw, 0, LeaderAppend{}); !errors.Is(err, batch.ErrTooLarge) {
+		t.Errorf("%v, want %v", err, batch.ErrTooLarge)
+	}
+	if v := l.View(); v.LogEnd != 0 {
+		t.Errorf("log end %d", v.LogEnd)
+	}
+}
+
 // TestLeaderRefusals: what is refused leaves nothing behind.
 func TestLeaderRefusals(t *testing.T) {
 	o := options(memFS(t))
