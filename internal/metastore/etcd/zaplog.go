@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
 )
 
 // Logger makes the logger that etcd wants out of ours. etcd's own levels are
@@ -31,7 +32,7 @@ func ServerLogger(logger *slog.Logger, ended func(error)) *zap.Logger {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	end := endOfServer(ended)
-	return zap.New(&slogCore{logger: logger}, zap.WithFatalHook(end), zap.WithPanicHook(end))
+	return zap.New(&slogCore{logger: logger, tellsEnd: true}, zap.WithFatalHook(end), zap.WithPanicHook(end))
 }
 
 // endOfServer is what a server's last entry leads to.
@@ -50,7 +51,11 @@ func (ended endOfServer) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.F
 }
 
 // slogCore writes zap's entries to slog.
-type slogCore struct{ logger *slog.Logger }
+type slogCore struct {
+	logger *slog.Logger
+	// tellsEnd: whoever asked is told of the server's end and its cause.
+	tellsEnd bool
+}
 
 var _ zapcore.Core = (*slogCore)(nil)
 
@@ -81,6 +86,8 @@ var harmless = []string{
 	"failed to get version",
 	"failed to find remote peer in cluster",
 	"failed to publish local member to cluster through raft",
+	// A database says the same once more, in words.
+	"writeat failed, offset",
 }
 
 func level(l zapcore.Level) slog.Level {
@@ -100,7 +107,7 @@ func (c *slogCore) Enabled(l zapcore.Level) bool {
 
 // With implements zapcore.Core.
 func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return &slogCore{logger: c.logger.With(attributes(fields)...)}
+	return &slogCore{logger: c.logger.With(attributes(fields)...), tellsEnd: c.tellsEnd}
 }
 
 // Check implements zapcore.Core.
@@ -114,7 +121,7 @@ func (c *slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *za
 // Write implements zapcore.Core.
 func (c *slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	l := level(entry.Level)
-	if isHarmless(entry.Message, fields) {
+	if isHarmless(entry.Message, fields) || c.tellsEnd && isFullDisk(entry.Message, fields) {
 		l = slog.LevelDebug
 	}
 	c.logger.Log(context.Background(), l, "etcd: "+entry.Message, attributes(fields)...)
@@ -135,6 +142,23 @@ func isHarmless(message string, fields []zapcore.Field) bool {
 	}
 	for _, h := range harmless {
 		if strings.Contains(strings.ToLower(message), strings.ToLower(h)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isFullDisk reports whether an entry is of a disk, or a quota, that is full. A server ends
+// by it at once, or not at all: its end says so in one sentence, with the way out, where etcd and
+// its database say it line by line.
+func isFullDisk(message string, fields []zapcore.Field) bool {
+	for _, f := range fields {
+		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType && err != nil {
+			message += " " + err.Error()
+		}
+	}
+	for _, full := range []string{unix.ENOSPC.Error(), unix.EDQUOT.Error()} {
+		if strings.Contains(message, full) {
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/zap"
@@ -31,6 +32,8 @@ func TestLogger(t *testing.T) {
 	f(func() { log.Warn("slow disk", zap.Int("ms", 7)) }, `level=WARN msg="etcd: slow disk" ms=7`)
 	f(func() { log.Error("bad", zap.Error(errors.New("torn"))) }, `level=ERROR msg="etcd: bad" error=torn`)
 	f(func() { log.Error("stopping", zap.Error(errors.New("etcdserver: server closed"))) }, "")
+	f(func() { log.Error("can't write", zap.Error(syscall.ENOSPC)) }, "level=ERROR") // a client's: nobody else says it
+	f(func() { log.Error("writeAt failed, offset: 7: %!w(*fs.PathError=&{write db 28})") }, "")
 	f(func() { log.Error("rejecting promote learner: learner is not ready") }, "")
 	f(func() {
 		log.Warn("failed to update cluster version", zap.Error(fmt.Errorf("apply: %w", context.Canceled)))
@@ -71,5 +74,23 @@ func TestServerLogger(t *testing.T) {
 		if returned || !errors.Is(told, cause) || told.Error() != "etcd: failed to save: no space left" {
 			t.Errorf("it went on: %v, told %v", returned, told)
 		}
+	}
+}
+
+// TestAServersFullDiskIsToldOnce: by whoever is told of the server's end, and not by each line
+// of etcd and its database before.
+func TestAServersFullDiskIsToldOnce(t *testing.T) {
+	var out bytes.Buffer
+	log := etcd.ServerLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})), func(error) {})
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		log.Error("failed to preallocate space", zap.Int("size", 8), zap.Error(fmt.Errorf("create: %w", full)))
+		log.With(zap.String("database", "db")).Error("writing data failed: write db: " + full.Error())
+	}
+	if out.Len() > 0 {
+		t.Errorf("it logs:\n%s", out.String())
+	}
+	log.Error("failed to commit tx", zap.Error(syscall.EIO))
+	if !strings.Contains(out.String(), "level=ERROR") {
+		t.Errorf("of another fault: %q", out.String())
 	}
 }
