@@ -41,6 +41,10 @@ type copier struct {
 	// is since when the partition is in the session of attached, in wall clock ms.
 	sights sights
 	joined atomic.Int64
+	// showing, refreshing and ticking pass on what only the newest of counts: a copier whose
+	// shard doesn't get on, as with a disk that hangs, has one of each waiting, and not all of them.
+	showing, refreshing, ticking duty
+	refreshed                    atomic.Pointer[core.Source]
 	// gone counts the looks at the source in a row that did not show the topic; the look-up's alone.
 	gone int
 
@@ -144,7 +148,20 @@ func newCopier(r *run, id meta.PartitionID, part Partition) *copier {
 }
 
 // show has the machine look at the record again.
-func (c *copier) show() { c.run.spawn(func() { c.step(nil, nil) }) }
+func (c *copier) show() { c.showing.ask(c.run.spawn, func() { c.step(nil, nil) }) }
+
+// refresh passes on what a look at the source for many partitions showed.
+func (c *copier) refresh(s core.Source) {
+	c.refreshed.Store(&s)
+	c.refreshing.ask(c.run.spawn, func() {
+		if s := c.refreshed.Swap(nil); s != nil {
+			c.step(core.Refreshed{Source: *s}, nil)
+		}
+	})
+}
+
+// tick passes time.
+func (c *copier) tick() { c.ticking.ask(c.run.spawn, func() { c.step(core.Tick{}, nil) }) }
 
 // send hands an event over from a goroutine that must not wait.
 func (c *copier) send(ev core.Event) { c.run.spawn(func() { c.step(ev, nil) }) }

@@ -122,7 +122,7 @@ func (r *run) sourceFailed(err error) {
 			id = se.ClusterID
 		}
 		for _, c := range r.all() {
-			c.send(core.Refreshed{Source: core.Source{ClusterID: id, LeaderEpoch: types.NoLeaderEpoch, LogStart: types.NoOffset, LogEnd: types.NoOffset}})
+			c.refresh(core.Source{ClusterID: id, LeaderEpoch: types.NoLeaderEpoch, LogStart: types.NoOffset, LogEnd: types.NoOffset})
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (r *run) refreshed(m *source.Metadata) {
 		if f, seen := c.fetcher.Load(), c.seen.Load(); f != nil && seen != nil && f.isFresh(r.m.o.Node.Now()) {
 			s.LogStart, s.LogEnd = seen.start, seen.end
 		}
-		c.send(core.Refreshed{Source: s})
+		c.refresh(s)
 	}
 }
 
@@ -166,7 +166,7 @@ func (f *fetcher) isFresh(now types.Millis) bool { return now-types.Millis(f.see
 // tick passes time for the copiers.
 func (r *run) tick() {
 	for _, c := range r.all() {
-		c.send(core.Tick{})
+		c.tick()
 	}
 }
 

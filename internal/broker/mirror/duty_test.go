@@ -1,9 +1,16 @@
 package mirror
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"tidemark/internal/await"
+	"tidemark/internal/core/meta"
+	core "tidemark/internal/core/mirror"
+	"tidemark/internal/core/types"
 )
 
 // TestADutyLosesNoAsking: what is asked for while the duty ends, behind its last look, is
@@ -57,5 +64,42 @@ func TestADutySeesEveryChange(t *testing.T) {
 	work.Wait()
 	if seen.Load() != changes.Load() {
 		t.Errorf("%d of %d changes were seen", seen.Load(), changes.Load())
+	}
+}
+
+// hungPart is a partition whose shard doesn't get on.
+type hungPart struct {
+	Partition
+	waits *atomic.Int32
+	until chan struct{}
+}
+
+func (hungPart) Name() types.TopicPartition { return types.TopicPartition{Topic: "t"} }
+
+func (p hungPart) Do(context.Context, func(Owned) error) error {
+	p.waits.Add(1)
+	<-p.until
+	return errors.New("its disk hangs")
+}
+
+// TestAShardThatHangsCollectsNoWork: looks at the source and new records come every few
+// seconds, and each left one more goroutine behind for every partition of a disk that hung.
+func TestAShardThatHangsCollectsNoWork(t *testing.T) {
+	var waits atomic.Int32
+	r := &run{m: &Mirrors{o: Options{Node: holdingNode{newPaperNode(t, 0)}}}, ctx: t.Context()}
+	c := newCopier(r, meta.PartitionID{}, hungPart{waits: &waits, until: make(chan struct{})})
+	for range 100 {
+		c.show()
+		c.refresh(core.Source{})
+		c.tick()
+	}
+	await.True(t, "each has begun", func() bool { return waits.Load() >= 3 })
+	if n := waits.Load(); n != 3 {
+		t.Errorf("%d wait for the shard", n)
+	}
+	close(c.part.(hungPart).until)
+	r.work.Wait()
+	if n := waits.Load(); n > 6 {
+		t.Errorf("%d times it was worked on", n)
 	}
 }
