@@ -35,6 +35,7 @@ type fetcher struct {
 	mu sync.Mutex
 	// guards the following
 	pending map[*copier]*want
+	ended   bool
 	wake    chan struct{}
 
 	seenAt atomic.Int64 // wall clock in ms of the last good answer
@@ -85,14 +86,18 @@ func (r *run) fetch(c *copier, e core.Fetch, seq uint64) {
 		c.send(core.SourceFailed{Ticket: e.Ticket, Reason: core.SourceLeaderMoved, Detail: "the source's leader is not known"})
 		return
 	}
-	f := r.fetcher(fetcherKey{leader.broker, laneOf(c.tp, r.settings.Load().FetchersPerSource)})
-	if f == nil {
-		return // the run is closing
+	for key := (fetcherKey{leader.broker, laneOf(c.tp, r.settings.Load().FetchersPerSource)}); ; {
+		f := r.fetcher(key)
+		if f == nil {
+			return // the run is closing
+		}
+		if old := c.fetcher.Swap(f); old != nil && old != f {
+			old.put(&want{c: c, seq: seq, remove: true})
+		}
+		if f.put(&want{c: c, seq: seq, fetch: e}) {
+			return
+		}
 	}
-	if old := c.fetcher.Swap(f); old != nil && old != f {
-		old.put(&want{c: c, seq: seq, remove: true})
-	}
-	f.put(&want{c: c, seq: seq, fetch: e})
 }
 
 // stopFetching takes the copier out of its fetcher's session.
@@ -133,9 +138,14 @@ func (f *fetcher) newSession() Session {
 	return f.run.client.NewSession(f.key.broker, source.SessionOptions{Budget: budget, Lane: f.key.lane})
 }
 
-// put queues a wish; of two wishes of a copier the one of the later step counts.
-func (f *fetcher) put(w *want) {
+// put queues a wish; of two wishes of a copier the one of the later step counts. False: the
+// fetcher has ended, and another takes its place.
+func (f *fetcher) put(w *want) bool {
 	f.mu.Lock()
+	if f.ended {
+		f.mu.Unlock()
+		return false
+	}
 	if old := f.pending[w.c]; old == nil || old.seq <= w.seq {
 		f.pending[w.c] = w
 	}
@@ -144,17 +154,46 @@ func (f *fetcher) put(w *want) {
 	case f.wake <- struct{}{}:
 	default:
 	}
+	return true
 }
+
+// fetcherIdle is how long a fetcher without partitions waits for one: its broker may have
+// left the source for good, and what went wrong with it is nobody's trouble any more.
+const fetcherIdle = 5 * time.Minute
 
 func (f *fetcher) loop() {
 	for f.run.ctx.Err() == nil {
 		f.apply()
-		if len(f.wants) == 0 {
-			_, _ = clock.Wait(f.run.ctx, clock.Forever, f.wake) // the loop looks at the context
+		if len(f.wants) > 0 {
+			f.round()
 			continue
 		}
-		f.round()
+		woken, err := clock.Wait(f.run.ctx, fetcherIdle, f.wake)
+		if !woken && err == nil && f.end() {
+			return
+		}
 	}
+}
+
+// end ends a fetcher that nobody wants anything of.
+func (f *fetcher) end() bool {
+	r := f.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.pending) > 0 {
+		return false
+	}
+	f.ended = true
+	delete(r.fetchers, f.key)
+	for key := range r.fetchers {
+		if key.broker == f.key.broker {
+			return true // another lane of the broker tells its health
+		}
+	}
+	r.health.forget(f.healthName())
+	return true
 }
 
 // apply takes the wishes into the session. What was answered and not asked for again leaves it.
@@ -169,10 +208,10 @@ func (f *fetcher) apply() {
 		if old != nil && old.c == c && old.seq > w.seq {
 			continue
 		}
-		switch {
-		case w.remove && old != nil && old.c == c:
+		switch gone := w.remove || c.halted.Load(); { // a halted copier's wish would take its successor's place
+		case gone && old != nil && old.c == c:
 			f.leave(c.tp)
-		case w.remove:
+		case gone:
 		default:
 			if old != nil && old.c == c && old.bytesMax > 0 && w.fetch.Request.Generation == old.fetch.Request.Generation {
 				w.bytesMax, w.agreed = old.bytesMax, old.agreed

@@ -133,6 +133,13 @@ func (b *healthBook) last(name string) (err string, everOK bool) {
 	return h.err, !h.ok.IsZero()
 }
 
+// forget drops a sync that is over.
+func (b *healthBook) forget(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.syncs, name)
+}
+
 // list gives all syncs by name.
 func (b *healthBook) list() []SyncHealth {
 	b.mu.Lock()
