@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -143,15 +144,15 @@ func (w *writer) carryOut(ctx context.Context, plan meta.Plan, group []*change) 
 	case len(group) > 1:
 		// One change that came too late must not take the others with it.
 		for _, c := range group {
-			w.alone(ctx, c)
+			w.alone(ctx, c, !errors.Is(err, metastore.ErrRefused))
 		}
 	default:
-		w.settle(ctx, plan, group[0], err)
+		w.settle(ctx, plan, group[0], err, false)
 	}
 }
 
-// alone commits one change on its own.
-func (w *writer) alone(ctx context.Context, c *change) {
+// alone commits one change on its own; maybe: an earlier attempt may have happened, or happen yet.
+func (w *writer) alone(ctx context.Context, c *change, maybe bool) {
 	node := w.m.o.Node
 	if decided, applied := w.outcome(c); decided {
 		c.done(applied)
@@ -167,12 +168,13 @@ func (w *writer) alone(ctx context.Context, c *change) {
 		c.done(true)
 		return
 	}
-	w.settle(ctx, plan, c, err)
+	w.settle(ctx, plan, c, err, maybe)
 }
 
 // settle finds the outcome after an error: by the image as soon as it shows a
-// later record (R8), or by trying again.
-func (w *writer) settle(ctx context.Context, plan meta.Plan, c *change, err error) {
+// later record (R8), or by trying again. maybe: an attempt before the one that gave the
+// error may have happened, or happen yet. That this one was refused says nothing of it.
+func (w *writer) settle(ctx context.Context, plan meta.Plan, c *change, err error, maybe bool) {
 	for ; ; pause(ctx, 200*time.Millisecond) {
 		if ctx.Err() != nil {
 			return
@@ -181,12 +183,13 @@ func (w *writer) settle(ctx context.Context, plan meta.Plan, c *change, err erro
 			c.done(applied)
 			return
 		}
-		if errors.Is(err, metastore.ErrRefused) {
+		if errors.Is(err, metastore.ErrRefused) && (!maybe || w.isPast(plan, c)) {
 			// The record is as it was, so another compare failed: our registration is another one,
 			// or what the change was decided on beside it is.
 			c.done(false)
 			return
 		}
+		maybe = maybe || !errors.Is(err, metastore.ErrRefused)
 		w.m.log.Warn("a partition record can't be written yet", "plan", plan.Why, "err", err)
 		if _, err = w.m.o.Node.Commit(ctx, plan); err == nil {
 			c.done(true)
@@ -203,4 +206,28 @@ func (w *writer) outcome(c *change) (decided, applied bool) {
 		return false, false
 	}
 	return true, rec != nil && bytes.Equal(rec.Encode(), c.record.Encode())
+}
+
+// isPast reports whether an image that still shows the record which a change was made from
+// shows that its transaction can never happen any more, nor has: another compare fails.
+func (w *writer) isPast(plan meta.Plan, c *change) bool {
+	node := w.m.o.Node
+	image := node.Image()
+	fresh, ok := w.planOf(image, c, node.Me())
+	if !ok {
+		return false // the record is another one by now: outcome tells
+	}
+	same := func(a, b meta.Compare) bool { return a.Kind == b.Kind && a.Key == b.Key && a.Revision == b.Revision }
+	if !slices.EqualFunc(fresh.If, plan.If, same) {
+		return true // our registration's
+	}
+	return slices.ContainsFunc(c.beside, func(compare meta.Compare) bool {
+		now := meta.Absent(compare.Key)
+		for e := range image.Mirrors() {
+			if image.Keys().Mirror(e.ID) == compare.Key {
+				now = meta.ModRevisionIs(compare.Key, e.ModRevision)
+			}
+		}
+		return !same(now, compare)
+	})
 }

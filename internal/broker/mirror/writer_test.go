@@ -213,3 +213,73 @@ func TestWriterLeavesOutWhatMayNotBeWritten(t *testing.T) {
 		t.Errorf("applied %v, state %s", got, n.state(1))
 	}
 }
+
+// laggingNode is a paper node whose image stands still.
+type laggingNode struct {
+	*paperNode
+	shown func() *meta.Image // nil: the newest
+}
+
+func (n *laggingNode) Image() *meta.Image {
+	if n.shown != nil {
+		return n.shown()
+	}
+	return n.paperNode.Image()
+}
+
+// TestARefusedRepetitionDecidesNothing: an attempt of unknown outcome had happened, and its
+// repetition is refused for that. While the image stood still this was taken for the outcome,
+// and what waits for it went on as if nothing had been written (R8).
+func TestARefusedRepetitionDecidesNothing(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		n := &laggingNode{paperNode: newPaperNode(t, 2)}
+		changes := []*awaited{n.paused(t, 0)}
+		if together {
+			changes = append(changes, n.paused(t, 1))
+		}
+		before, looks := n.paperNode.Image(), 0
+		n.shown = func() *meta.Image {
+			if looks++; looks < 12 {
+				return before
+			}
+			return n.paperNode.Image()
+		}
+		n.after = func(meta.Plan) error { return metastore.ErrUnknownOutcome }
+		m := &Mirrors{o: Options{Node: n}, log: slog.New(slog.DiscardHandler), ctx: t.Context()}
+		m.writer = newWriter(m)
+		var put []*change
+		for _, c := range changes {
+			put = append(put, &c.change)
+		}
+		m.writer.commit(put)
+		m.work.Wait()
+		for i, c := range changes {
+			if !c.applied {
+				t.Errorf("together %t: change %d of %d was written and counts as refused", together, i, len(changes))
+			}
+		}
+	}
+}
+
+// TestARefusedRepetitionThatCanNeverHappen ends: the mirror's record, which the change was
+// decided on too, is another one.
+func TestARefusedRepetitionThatCanNeverHappen(t *testing.T) {
+	n := newPaperNode(t, 1)
+	key := meta.KeysOf(paperCluster).Mirror("m")
+	rec := meta.MirrorRecord{Name: "m", Want: meta.WantRunning, StartID: "s", Bootstrap: []string{"h:1"}}
+	n.put(t, key, rec.Encode())
+	c := n.paused(t, 0)
+	e, _ := n.Image().Mirror("m")
+	c.beside = []meta.Compare{meta.ModRevisionIs(key, e.ModRevision)}
+	n.refuse = func(meta.Plan) error {
+		n.refuse = nil
+		rec.Want = meta.WantStopped
+		if _, err := n.commit(meta.Plan{Why: "fail over", Then: []meta.Op{meta.Put(key, rec.Encode())}}); err != nil {
+			t.Error(err)
+		}
+		return metastore.ErrUnknownOutcome
+	}
+	if got := n.write(t, c); got[0] {
+		t.Error("applied")
+	}
+}
