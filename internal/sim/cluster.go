@@ -16,19 +16,20 @@ import (
 // cluster is a run of one cluster: brokers that replicate, the metadata store,
 // clients and operators.
 type cluster struct {
-	k        *kernel
-	o        *ClusterOptions
-	mutation *clusterMutation
-	net      *network
-	store    *mem.Store
-	machines []*machine
-	lanes    []*lane
-	readers  []*reader
-	members  []*member
-	clients  *process  // of readers that use the wire; nil where none does
-	txns     *txnWorld // nil: there are no transactions
-	check    *judge
-	site     // where there are several clusters; the zero value where it is the only one
+	k         *kernel
+	o         *ClusterOptions
+	mutation  *clusterMutation
+	net       *network
+	store     *mem.Store
+	machines  []*machine
+	lanes     []*lane
+	readers   []*reader
+	members   []*member
+	consumers []*consumerMember
+	clients   *process  // of readers that use the wire; nil where none does
+	txns      *txnWorld // nil: there are no transactions
+	check     *judge
+	site      // where there are several clusters; the zero value where it is the only one
 
 	storeIsDown   bool
 	lastAdvance   time.Duration
@@ -269,6 +270,9 @@ func (c *cluster) heal() {
 		if g.away {
 			g.back()
 		}
+	}
+	for _, g := range c.consumers {
+		g.back()
 	}
 	c.raiseVaults()
 	if c.txns != nil {

@@ -35,6 +35,7 @@ type judge struct {
 	hasTxns    bool                // as well __transaction_state
 	vaults     map[string][][]byte // entries of vaults, by machine and id
 	groups     map[string]*groupLedger
+	consumers  map[string]*consumerLedger
 }
 
 // leaseSeen is a broker's registration as the store has it.
@@ -56,7 +57,7 @@ type ledger struct {
 	// committed are the batches that somebody was promised (acknowledged with
 	// acks=all, or readable by consumers), by base offset.
 	committed map[types.Offset]*writtenBatch
-	top       *writtenBatch // the highest of them
+	top       *writtenBatch     // the highest of them
 	unclean   time.Duration     // when the last unclean election was, -1: there was none
 	uncleanIn types.LeaderEpoch // its leader epoch; -1 also where older metadata came after it
 	// before are the holders of the record that a restore has put back: ISR and ELR.
@@ -113,7 +114,7 @@ type shadowLog struct {
 func newJudge(c *cluster) *judge {
 	return &judge{
 		c: c, ledgers: map[meta.PartitionID]*ledger{}, lives: map[types.BrokerEpoch]life{}, clean: map[types.BrokerEpoch]types.BrokerEpoch{},
-		leaseOf: map[types.BrokerID]*leaseSeen{}, revisions: map[string]seenKey{}, vaults: map[string][][]byte{}, groups: map[string]*groupLedger{},
+		leaseOf: map[types.BrokerID]*leaseSeen{}, revisions: map[string]seenKey{}, vaults: map[string][][]byte{}, groups: map[string]*groupLedger{}, consumers: map[string]*consumerLedger{},
 	}
 }
 

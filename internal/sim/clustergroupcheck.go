@@ -60,6 +60,7 @@ func (j *judge) forgetGroups(id meta.PartitionID) {
 		if j.c.offsetsPartition(name) == id {
 			clear(g.owners)
 			clear(g.acked)
+			delete(j.consumers, name)
 		}
 	}
 }

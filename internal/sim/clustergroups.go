@@ -37,19 +37,31 @@ type member struct {
 	joined     bool // the generation holds; the assignment may not be there yet
 	assigned   []int32
 	synced     bool
-	positions  map[int32]types.Offset  // of the assigned partitions, as far as they are known
-	topic      types.TopicID           // that the positions are for
-	found      map[int32]types.TopicID // the topic that each position was found in
+	reading
 
 	sent      int  // requests, so that a late answer is known
 	busy      bool // something is on its way, or due
 	away      bool // it has left, or is paused
 	committed time.Duration
-	fresh     bool // positions have moved since the last commit
+}
+
+// reading is how far a member of a group has read the partitions that are its own.
+type reading struct {
+	c         *cluster
+	name      string                  // of the member
+	positions map[int32]types.Offset  // as far as they are known
+	topic     types.TopicID           // that the positions are for
+	found     map[int32]types.TopicID // the topic that each position was found in
+	fresh     bool                    // positions have moved since the last commit
+}
+
+func newReading(c *cluster, name string) reading {
+	return reading{c: c, name: name, positions: map[int32]types.Offset{}, found: map[int32]types.TopicID{}}
 }
 
 func newMember(c *cluster, number int) *member {
-	g := &member{c: c, k: c.k, number: number, group: fmt.Sprintf("group-%d", number%groupsMost), committed: -1, positions: map[int32]types.Offset{}, found: map[int32]types.TopicID{}}
+	g := &member{c: c, k: c.k, number: number, group: fmt.Sprintf("group-%d", number%groupsMost), committed: -1}
+	g.reading = newReading(c, g.who())
 	g.soon(time.Duration(number) * 50 * time.Millisecond)
 	return g
 }
@@ -85,7 +97,7 @@ func (g *member) step() {
 		g.join()
 	case !g.synced: // its request came to nothing
 		g.join()
-	case g.lacksPosition():
+	case g.lacks(g.assigned):
 		g.fetchOffsets()
 	case g.fresh && g.k.dice(g.who()).chance(0.5):
 		g.commit()
@@ -238,12 +250,13 @@ func partitionsOf(assignment []byte) []int32 {
 	return out
 }
 
-func (g *member) lacksPosition() bool {
-	if g.topic != g.c.wantTopic {
-		g.topic = g.c.wantTopic
-		clear(g.positions)
+// lacks reports whether the position of one of the partitions isn't known.
+func (r *reading) lacks(parts []int32) bool {
+	if r.topic != r.c.wantTopic {
+		r.topic = r.c.wantTopic
+		clear(r.positions)
 	}
-	return slices.ContainsFunc(g.assigned, func(p int32) bool { _, ok := g.positions[p]; return !ok })
+	return slices.ContainsFunc(parts, func(p int32) bool { _, ok := r.positions[p]; return !ok })
 }
 
 // fetchOffsets asks where the group stands.
@@ -263,9 +276,7 @@ func (g *member) fetchOffsets() {
 			if !g.told(code) || generation != g.generation {
 				return
 			}
-			for _, e := range entries {
-				g.positions[e.Partition], g.found[e.Partition] = max(e.Offset, 0), g.c.check.foundIn(g.group, e, g.topic)
-			}
+			g.begin(g.group, entries)
 		}
 	})
 }
@@ -277,36 +288,58 @@ func (g *member) work() {
 		code := m.node.Groups().Heartbeat(m.node.Context(), ev)
 		return func() { g.told(code) }
 	})
+	generation := g.generation
 	for _, p := range g.assigned {
-		g.read(p)
+		g.read(p, func() bool { return g.generation == generation && g.synced })
 	}
 }
 
-// read moves the position of a partition by what its leader gives.
-func (g *member) read(p int32) {
-	topic, at, generation := g.topic, g.positions[p], g.generation
-	leader, _ := g.c.leader(topic, int(p), g.k.dice(g.who()), 0)
-	m := g.c.machine(leader)
-	g.c.net.call(g.who(), m.name, "consume", clientTimeout, func(reply func(func())) {
+// begin takes the positions of partitions from what is committed for a group.
+func (r *reading) begin(groupID string, entries []group.OffsetEntry) {
+	for _, e := range entries {
+		r.positions[e.Partition], r.found[e.Partition] = max(e.Offset, 0), r.c.check.foundIn(groupID, e, r.topic)
+	}
+}
+
+// offsets are the positions of partitions, to be committed for a group.
+func (r *reading) offsets(groupID string, parts []int32) []group.CommitOffset {
+	var all []group.CommitOffset
+	for _, p := range parts {
+		if at, ok := r.positions[p]; ok {
+			c := r.c.check.commits(groupID, p, at, r.topic, r.found[p])
+			all = append(all, group.CommitOffset{
+				Topic: clusterTopic, TopicID: r.topic, Partition: p, Offset: at, LeaderEpoch: types.NoLeaderEpoch, Metadata: c.text, Retention: -1,
+			})
+		}
+	}
+	return all
+}
+
+// read moves the position of a partition by what its leader gives, if the partition is still the member's then.
+func (r *reading) read(p int32, still func() bool) {
+	topic, at := r.topic, r.positions[p]
+	leader, _ := r.c.leader(topic, int(p), r.c.k.dice(r.name), 0)
+	m := r.c.machine(leader)
+	r.c.net.call(r.name, m.name, "consume", clientTimeout, func(reply func(func())) {
 		if !m.serves() {
 			return
 		}
 		m.p.do(func() {
 			out, raw, err := m.consume(topic, p, at, types.NoLeaderEpoch, types.NoLeaderEpoch)
 			reply(func() {
-				now, known := g.positions[p]
-				if g.topic != topic || g.generation != generation || !known || now != at || !g.synced {
+				now, known := r.positions[p]
+				if r.topic != topic || !known || now != at || !still() {
 					return
 				}
 				switch {
 				case out.HasDiverging || isOutOfRange(err):
-					g.k.probe("member: out of range")
-					g.positions[p], g.fresh = g.c.earliest(m, meta.PartitionID{Topic: topic, Number: p}), true
+					r.c.k.probe("member: out of range")
+					r.positions[p], r.fresh = r.c.earliest(m, meta.PartitionID{Topic: topic, Number: p}), true
 				case err == nil && len(raw) > 0:
-					g.positions[p], g.fresh = nextOf(raw), true
+					r.positions[p], r.fresh = nextOf(raw), true
 				}
-				if g.positions[p] != at {
-					g.found[p] = topic
+				if r.positions[p] != at {
+					r.found[p] = topic
 				}
 			})
 		})
@@ -317,14 +350,7 @@ func (g *member) read(p int32) {
 func (g *member) commit() {
 	g.fresh = false
 	ev := group.Commit{Group: g.group, MemberID: g.id, Generation: g.generation}
-	for _, p := range g.assigned {
-		if at, ok := g.positions[p]; ok {
-			c := g.c.check.commits(g.group, p, at, g.topic, g.found[p])
-			ev.Offsets = append(ev.Offsets, group.CommitOffset{
-				Topic: clusterTopic, TopicID: g.topic, Partition: p, Offset: at, LeaderEpoch: types.NoLeaderEpoch, Metadata: c.text, Retention: -1,
-			})
-		}
-	}
+	ev.Offsets = g.offsets(g.group, g.assigned)
 	if len(ev.Offsets) == 0 {
 		g.pause()
 		return
@@ -354,7 +380,7 @@ func (g *member) behind() string {
 	switch {
 	case !g.joined || !g.synced:
 		return g.who() + " of " + g.group + " has no assignment"
-	case len(g.assigned) > 0 && (g.committed < g.c.healedAt || g.lacksPosition()):
+	case len(g.assigned) > 0 && (g.committed < g.c.healedAt || g.lacks(g.assigned)):
 		return g.who() + " of " + g.group + " has committed nothing since the faults ended"
 	}
 	return ""
@@ -405,7 +431,7 @@ func (g *member) back() {
 
 // orderGroups has the offsets topic made, until it is there, and the groups' members begin.
 func (c *cluster) orderGroups() {
-	if c.o.Members == 0 && !c.o.TxnOffsets || c.world != nil {
+	if !c.o.hasGroups() || c.world != nil {
 		return
 	}
 	d := c.k.dice("offsets topic")
@@ -415,6 +441,9 @@ func (c *cluster) orderGroups() {
 		}
 		for i := range c.o.Members {
 			c.members = append(c.members, newMember(c, i))
+		}
+		for i := range c.o.NewMembers {
+			c.consumers = append(c.consumers, newConsumerMember(c, i))
 		}
 	}
 	c.k.after(300*time.Millisecond, "offsets topic ordered", func() {
@@ -475,7 +504,7 @@ func (c *cluster) groupsUnfinished(image *meta.Image) string {
 			return why
 		}
 	}
-	return ""
+	return c.consumersUnfinished()
 }
 
 // crashCoordinator stops the leader of a partition of the offsets topic.

@@ -121,6 +121,7 @@ func clusterMutations() []*Mutation {
 	list = append(list, serviceMutations()...)
 	list = append(list, returnMutations()...)
 	list = append(list, txnMutations()...)
+	list = append(list, newGroupMutations()...)
 	for _, m := range list {
 		m.Profile = cmp.Or(m.Profile, "cluster")
 	}

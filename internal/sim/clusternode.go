@@ -156,8 +156,9 @@ func (m *machine) config() *config.Broker {
 	if o.RetentionBytes > 0 {
 		c.LogRetentionCheckIntervalMs = 4000
 	}
-	c.LogCleanerEnable, c.LogCleanerBackoffMs, c.LogSegmentDeleteDelayMs = o.Compacted || o.Members > 0 || o.Txns > 0, 5000, 2000
+	c.LogCleanerEnable, c.LogCleanerBackoffMs, c.LogSegmentDeleteDelayMs = o.Compacted || o.Members > 0 || o.NewMembers > 0 || o.Txns > 0, 5000, 2000
 	c.Group.MinSessionTimeoutMs, c.Group.InitialRebalanceDelayMs = 1, 200
+	c.Group.ConsumerSessionTimeoutMs, c.Group.ConsumerHeartbeatIntervalMs = types.Millis(consumerSession/time.Millisecond), types.Millis(consumerBeat/time.Millisecond)
 	c.Offsets.TopicPartitions = offsetsPartitions
 	c.Transactions.TopicPartitions, c.Transactions.SweepIntervalMs = txnPartitions, 1000
 	if o.SessionSlots > 0 {

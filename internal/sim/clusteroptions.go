@@ -34,6 +34,8 @@ type ClusterOptions struct {
 
 	// Members of consumer groups; 0: there are none, and no __consumer_offsets.
 	Members int
+	// NewMembers are those of groups of the new protocol (KIP-848). Only profiles that name it have any.
+	NewMembers int
 	// Wire has followers and consumers speak Kafka's protocol with their fetch
 	// sessions; without it a fetch calls the leader's partition.
 	Wire           bool
@@ -75,6 +77,8 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 		o.Members, o.Unclean = max(o.Members, 3), false
 		o.Rates = map[string]float64{"write": 90, "crash-coordinator": 4, "group-leave": 6, "group-pause": 4, "cut-link": 4, "cut-store": 2, "elect-preferred": 4, "reassign": 2, "restart-cleanly": 1}
 	},
+	// cluster-kip848 has groups of the new protocol whose coordinators and members come and go.
+	"cluster-kip848": newGroupsAtWork,
 	// cluster-deletes lets records go: retention, DeleteRecords, compaction, cuts, with little room in the vault.
 	"cluster-deletes": func(o *ClusterOptions) {
 		o.SegmentBytes, o.RetentionBytes, o.FlushEvery = min(o.SegmentBytes, 4000), 3000, 100*time.Millisecond
@@ -105,6 +109,16 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 	"cluster-cuts": func(o *ClusterOptions) {
 		o.Rates = map[string]float64{"write": 120, "read": 60, "cut-link": 12, "cut-store": 6, "crash": 2}
 	},
+}
+
+// hasGroups reports whether there is a __consumer_offsets.
+func (o *ClusterOptions) hasGroups() bool { return o.Members > 0 || o.NewMembers > 0 || o.TxnOffsets }
+
+func newGroupsAtWork(o *ClusterOptions) {
+	o.NewMembers, o.Members, o.Partitions = 4+o.Members, 0, 4
+	o.Unclean, o.Compacted, o.RetentionBytes = false, false, 0
+	o.Rates = map[string]float64{"write": 90, "consumer-leave": 5, "consumer-pause": 5, "consumer-die": 4, "crash-coordinator": 4, "crash-in-write": 1, "cut-link": 4, "cut-store": 2,
+		"elect-preferred": 6, "reassign": 2, "restart-cleanly": 1, "expire-lease": 1, "disk-full": 0.5, "clock-jump": 1}
 }
 
 func transactionsAtWork(o *ClusterOptions) {
@@ -157,6 +171,9 @@ func (o *ClusterOptions) String() string {
 	fmt.Fprintf(&b, "messages: slow %.3f lost %.3f twice %.3f; fetches up to %d bytes; store: slow watch %.2f txn fault %.2f; producers %d, consumers %d\n",
 		o.SlowMessage, o.DropMessage, o.DuplicateMessage, o.FetchBytes, o.SlowWatch, o.TxnFault, o.Producers, o.Consumers)
 	fmt.Fprintf(&b, "group members %d; fetches over the wire %v, session slots %d; retention %d bytes, vault %d\n", o.Members, o.Wire, o.SessionSlots, o.RetentionBytes, o.VaultBytes)
+	if o.NewMembers > 0 {
+		fmt.Fprintf(&b, "members of groups of the new protocol %d\n", o.NewMembers)
+	}
 	if o.Txns > 0 {
 		fmt.Fprintf(&b, "transactional ids %d, transactions of up to %v, with offsets %v\n", o.Txns, o.TxnTimeout, o.TxnOffsets)
 	}

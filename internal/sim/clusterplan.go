@@ -49,6 +49,9 @@ func init() {
 		{"txn-pause", 0, (*cluster).txnPause},
 		{"txn-late", 0, (*cluster).txnLate},
 		{"crash-txns", 0, (*cluster).crashTxns},
+		{"consumer-leave", 0, (*cluster).consumerLeave},
+		{"consumer-pause", 0, (*cluster).consumerPause},
+		{"consumer-die", 0, (*cluster).consumerDie},
 	}
 }
 
@@ -230,7 +233,7 @@ func (c *cluster) clockJump(d dice) string {
 // anyPartition picks a partition of the present topic, or now and then of the
 // offsets; false if there is none.
 func (c *cluster) anyPartition(d dice) (meta.PartitionID, bool) {
-	if (c.o.Members > 0 || c.o.TxnOffsets) && d.chance(0.3) {
+	if c.o.hasGroups() && d.chance(0.3) {
 		return meta.PartitionID{Topic: c.offsetsTopic, Number: int32(d.IntN(offsetsPartitions))}, c.check.hasOffsets
 	}
 	if c.txns != nil && d.chance(0.4) {

@@ -9,6 +9,7 @@ import (
 	"tidemark/internal/broker/ids"
 	"tidemark/internal/core/errcode"
 	"tidemark/internal/core/group"
+	"tidemark/internal/core/group/consumer"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
 )
@@ -40,6 +41,8 @@ type Rules struct {
 	OffsetsAtOnce bool
 	// ForgetPending: a load leaves out offsets whose transactions are open (KIP-98).
 	ForgetPending bool
+	// Members are those of groups of the new protocol.
+	Members consumer.Rules
 }
 
 // Coordinator is the group coordinator of one node. Its methods may be called
@@ -61,6 +64,7 @@ func New(o Options) *Coordinator {
 	if o.Random == nil {
 		o.Random = ids.System
 	}
+	o.Config.Group.Consumer.Rules = o.Rules.Members
 	c := &Coordinator{o: o, topic: offsetsTopic(o)}
 	c.Loops = statelog.NewLoops(o.Context, func(partition int32, epoch types.LeaderEpoch) *loop { return newLoop(c, partition, epoch) })
 	return c

@@ -8,6 +8,8 @@ import "tidemark/internal/core/errcode"
 func (g *Group) CheckCommit(memberID string, epoch int32, partitions []Partition) *Refusal {
 	m := g.members[memberID]
 	switch {
+	case g.cfg.Rules.CommitUnfenced:
+		return nil
 	case m == nil:
 		return g.noMember(memberID)
 	case epoch == m.Epoch:

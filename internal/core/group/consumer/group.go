@@ -16,6 +16,21 @@ type Config struct {
 	HeartbeatInterval types.Millis // group.consumer.heartbeat.interval.ms
 	MaxSize           int          // group.consumer.max.size, in members
 	Assignors         []string     // group.consumer.assignors; the first is the default
+	// Rules switches rules off; only the simulator sets it.
+	Rules Rules
+}
+
+// Rules names rules that the simulator switches off to see that its checks find it. The
+// zero value has every rule on (KIP-848).
+type Rules struct {
+	// ReleaseUnasked: a member has let go of what it is to with its next heartbeat, whatever that says.
+	ReleaseUnasked bool
+	// ForgetOwners: who loads a group doesn't know what its members have.
+	ForgetOwners bool
+	// CommitUnfenced: anybody may commit, in any epoch.
+	CommitUnfenced bool
+	// KeepsSilent: who is silent stays a member.
+	KeepsSilent bool
 }
 
 // Group is one consumer group. It has one owner; nothing in it is safe for concurrent use.
@@ -133,6 +148,9 @@ func (g *Group) Loaded(now types.Millis) {
 		}
 	}
 	g.epoch = max(g.epoch, g.targetEpoch)
+	if g.cfg.Rules.ForgetOwners {
+		clear(g.owners)
+	}
 	for _, m := range g.inOrder() {
 		g.keepAlive(m.ID, now)
 		if m.State == UnrevokedPartitions {
@@ -222,7 +240,7 @@ func (g *Group) Expire(env Env) []Expired {
 	defer g.rest()
 	var out []Expired
 	for _, id := range sortedKeys(g.sessions) {
-		if g.sessions[id] > env.Now {
+		if g.sessions[id] > env.Now || g.cfg.Rules.KeepsSilent {
 			continue
 		}
 		delete(g.sessions, id)

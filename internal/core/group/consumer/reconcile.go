@@ -12,7 +12,7 @@ func (g *Group) reconcile(env Env, m *Member, h Heartbeat) *Member {
 	if m.State == Stable && m.Epoch == g.targetEpoch {
 		return m
 	}
-	if m.State == UnrevokedPartitions && h.owns(m.Revoking) {
+	if m.State == UnrevokedPartitions && h.owns(m.Revoking) && !g.cfg.Rules.ReleaseUnasked {
 		return m
 	}
 	next := g.next(m, h)
@@ -53,7 +53,7 @@ func (g *Group) next(m *Member, h Heartbeat) Position {
 	}
 	next := m.Position
 	next.Assigned, next.Revoking = assigned, Partitions{}
-	if len(revoking) > 0 && h.owns(revoking) {
+	if len(revoking) > 0 && h.owns(revoking) && !(g.cfg.Rules.ReleaseUnasked && m.State == UnrevokedPartitions) {
 		next.State, next.Revoking = UnrevokedPartitions, revoking
 		return next.moved(m.Epoch)
 	}
