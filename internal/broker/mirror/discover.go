@@ -357,12 +357,27 @@ func (r *run) createTopic(ctx context.Context, t *source.Topic, configs topicCon
 	return nil
 }
 
+// comparedMost bounds the partitions of a topic that the plan of its growth compares.
+const comparedMost = 50
+
+// mirroredStill holds while no partition of a topic, of the first ones at least, is written: a
+// failover of single topics changes their partitions alone. What is made beside it would be
+// promoted empty, or stay a mirror's in a topic that clients write to (I-260).
+func mirroredStill(image *meta.Image, id types.TopicID) (holds []meta.Compare) {
+	for p := range image.PartitionsOf(id) {
+		if len(holds) < comparedMost {
+			holds = append(holds, meta.ModRevisionIs(image.Keys().Partition(id, p.ID.Number), p.ModRevision))
+		}
+	}
+	return holds
+}
+
 func (r *run) addPartitions(ctx context.Context, here *meta.Topic, t *source.Topic) error {
 	count := int32(len(t.Partitions))
 	err := r.m.commitAll(ctx, func(image *meta.Image) ([]meta.Plan, error) {
 		now, ok := image.Topic(here.ID)
-		if !ok || now.Record.Partitions >= count {
-			return nil, nil
+		if _, promoted := r.follows(image, here.ID); promoted || !ok || now.Record.Partitions >= count {
+			return nil, nil // a topic that was failed over meanwhile grows no more by its source
 		}
 		req := control.CreatePartitionsRequest{
 			Topic: here.ID, Count: count, MinISR: int(r.m.o.Config.Topic(now.Record.Configs).MinInsyncReplicas),
@@ -370,7 +385,11 @@ func (r *run) addPartitions(ctx context.Context, here *meta.Topic, t *source.Top
 		}
 		return r.whileRunning(image, int(count-now.Record.Partitions), func(states []meta.MirrorState) ([]meta.Plan, error) {
 			req.Mirrors = states
-			return control.CreatePartitions(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
+			plans, err := control.CreatePartitions(image, req, r.m.o.Node.Me(), r.m.o.Node.Limits())
+			for i := range plans {
+				plans[i].If = append(slices.Clip(plans[i].If), mirroredStill(image, here.ID)...)
+			}
+			return plans, err
 		})
 	})
 	if err != nil {
