@@ -131,7 +131,14 @@ func TestATopicMadeAgainIsNotCalledGone(t *testing.T) {
 		b := second.open()
 		eventually(t, "the first node knows the second", func() bool { _, ok := first.Image().Broker(2); return ok })
 		old := createAssigned(t, first, "a", 2)
-		eventually(t, "the second leads it", func() bool { p, ok := b.PartitionByName("a", 0); return ok && p.leads() })
+		eventually(t, "the second leads it", func() bool {
+			p, ok := b.PartitionByName("a", 0)
+			if !ok {
+				return false
+			}
+			_, err := p.LeaderEpoch()
+			return err == nil
+		})
 		mustAppend(t, mustPartition(t, b, "a", 0), "x", "y")
 		closeNode(t, b)
 		if !clean {
