@@ -34,7 +34,7 @@ func (p *Partition) Append(ctx context.Context, raw []byte, req api.AppendReques
 		return api.AppendResult{}, err
 	}
 	op := &appendOp{raw: raw, req: req, reply: make(chan struct{}, 2)}
-	if err := p.shard.send(ctx, event{p: p, op: op}); err != nil {
+	if err := p.shard.sendOrRun(ctx, event{p: p, op: op}); err != nil {
 		return api.AppendResult{}, outcomeOf(err)
 	}
 	// raw belongs to the shard until it replies, whatever becomes of ctx.

@@ -156,7 +156,7 @@ func newBroker(cfg *config.Broker, opts Options) *Broker {
 	b.gate, b.counts = newGate(b.metrics.Requests), newAPIMetrics(b.metrics)
 	b.audit = telemetry.NewAudit(b.metrics, b.logger)
 	b.env = &environment{
-		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks,
+		nodeID: cfg.NodeID, now: opts.Now, logger: opts.Logger, metrics: b.metrics, flushAcks: cfg.LogFlushAcks, oneDisk: len(cfg.LogDirs) == 1,
 		background: &b.work, ctx: ctx, lagMax: cfg.ReplicaLagTimeMaxMs,
 		ticks: func() types.Millis { return types.Millis(clock.Since(ctx, b.started).Milliseconds()) },
 	}

@@ -134,9 +134,14 @@ func (p *Partition) followThrottle() follow.ThrottleKind {
 	return follow.HeldBack
 }
 
-// Take implements follow.Taker.
+// Take implements follow.Taker. The only partition of an answer is looked at on the
+// fetcher's goroutine, unless a second disk would have to wait with it for the first.
 func (p *Partition) Take(a follow.Answer, done func()) {
-	err := p.shard.send(p.env.ctx, event{p: p, f: func() {
+	give := p.shard.send
+	if a.Alone && p.env.oneDisk {
+		give = p.shard.sendOrRun
+	}
+	err := give(p.env.ctx, event{p: p, f: func() {
 		defer done()
 		p.received(a)
 	}})

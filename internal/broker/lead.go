@@ -47,7 +47,7 @@ func (p *Partition) noteFetch(f replica.FollowerFetch) {
 	n.sent = true
 	n.mu.Unlock()
 	if first {
-		_ = p.shard.send(p.env.ctx, event{p: p, f: p.countFetches}) // a shard that has stopped leads nothing
+		_ = p.shard.sendOrRun(p.env.ctx, event{p: p, f: p.countFetches}) // a shard that has stopped leads nothing
 	}
 }
 

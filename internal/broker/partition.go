@@ -27,6 +27,7 @@ type environment struct {
 	logger    *slog.Logger
 	metrics   *telemetry.Metrics
 	keeper    log.Keeper   // the vault; nil drops what cuts remove (tests only)
+	oneDisk   bool         // the node has one log dir
 	flushAcks bool         // log.flush.acks
 	rules     VirtualRules // switched off by the simulator alone
 	firstCut  *timeline.Rules

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tidemark/internal/assert"
@@ -32,6 +33,8 @@ type event struct {
 
 // shard is one goroutine that owns many partitions. Its events run one at a
 // time in the order of arrival; events of one partition therefore never run at once.
+// Who sends by sendOrRun runs the event itself when nothing is before it: at a low
+// rate that spares two changes of goroutine, and often the waking of a thread, an event.
 //
 // A round takes what is waiting, runs it, and then syncs each partition whose
 // acks=all answers wait for the disk (log.flush.acks): one sync pays for all
@@ -42,6 +45,13 @@ type shard struct {
 	done  chan struct{} // closed: the goroutine has ended
 	once  sync.Once
 	log   *slog.Logger
+
+	// ahead counts the events that are queued, running or about to be queued.
+	ahead atomic.Int32
+	// owner is held by whoever runs events, however long they take: the shard's goroutine,
+	// which alone ever waits for it for long, or a sender that found nothing ahead.
+	owner sync.Mutex
+	ended bool // no event runs any more; guarded by owner
 
 	inline bool // no goroutine: what is sent runs at once (Inline), or when it is its turn:
 	// turns, if not nil, has f run soon (Options.Turns); queued waits for it.
@@ -83,14 +93,35 @@ func (s *shard) send(ctx context.Context, e event) error {
 		s.round(e)
 		return nil
 	}
+	s.ahead.Add(1)
 	select {
 	case s.queue <- e:
 		return nil
 	case <-s.stop:
+		s.ahead.Add(-1)
 		return errStopped
 	case <-ctx.Done():
+		s.ahead.Add(-1)
 		return ctx.Err()
 	}
+}
+
+// sendOrRun is send for those who may run the event, and its group commit, on their own
+// goroutine: they hold no lock that an event takes, and have nothing to do that must
+// not wait for a disk. After nil the event has run, or will.
+func (s *shard) sendOrRun(ctx context.Context, e event) error {
+	if s.inline || !s.ahead.CompareAndSwap(0, 1) {
+		return s.send(ctx, e)
+	}
+	defer s.ahead.Add(-1)
+	s.owner.Lock()
+	defer s.owner.Unlock()
+	if s.ended {
+		return errStopped
+	}
+	s.handle(e)
+	s.commit()
+	return nil
 }
 
 // turn runs the first of what was queued, as a round of its own.
@@ -125,12 +156,22 @@ func (s *shard) run() {
 	for {
 		select {
 		case e := <-s.queue:
-			s.round(e)
+			s.ownRound(e)
 		case <-s.stop:
 			s.drain()
+			s.owner.Lock()
+			s.ended = true
+			s.owner.Unlock()
 			return
 		}
 	}
+}
+
+// ownRound is a round of the shard's goroutine.
+func (s *shard) ownRound(e event) {
+	s.owner.Lock()
+	defer s.owner.Unlock()
+	s.ahead.Add(-s.round(e))
 }
 
 // wait waits until ch can be received from (true), d has passed (false), ctx has
@@ -156,16 +197,18 @@ func (s *shard) drain() {
 	for {
 		select {
 		case e := <-s.queue:
-			s.round(e)
+			s.ownRound(e)
 		default:
 			return
 		}
 	}
 }
 
-// round runs a first event and what waits behind it, then the group commit.
-func (s *shard) round(e event) {
-	for n := 1; ; n++ {
+// round runs a first event and what waits behind it, then the group commit. It gives
+// the number of events.
+func (s *shard) round(e event) int32 {
+	n := int32(1)
+	for ; ; n++ {
 		s.handle(e)
 		if n == shardRoundEvents {
 			break
@@ -177,6 +220,12 @@ func (s *shard) round(e event) {
 		}
 		break
 	}
+	s.commit()
+	return n
+}
+
+// commit is the group commit of what has run.
+func (s *shard) commit() {
 	for _, p := range s.dirty {
 		s.guard(p, p.groupCommit)
 	}

@@ -334,6 +334,7 @@ func (f *fetcher) deliver(a *source.FetchAnswer) {
 		if w.Throttle != Unthrottled && f.f.o.Throttle != nil {
 			f.f.o.Throttle.Take(len(answer.Records))
 		}
+		answer.Alone = len(a.Partitions) == 1
 		a.Retain()
 		left.Add(1)
 		w.Taker.Take(answer, sync.OnceFunc(func() { a.Release(); over() }))

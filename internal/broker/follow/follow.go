@@ -76,6 +76,8 @@ type Answer struct {
 	Records []byte
 	// Fault, if not nil, says that the records can't be read beyond Reply.Batches.
 	Fault error
+	// Alone: no other partition was answered with it.
+	Alone bool
 }
 
 // Node is the broker that follows.
