@@ -27,7 +27,7 @@ func TestATopicThatIsFailedOverGrowsNoMore(t *testing.T) {
 			}
 			rec, _ := n.Image().Partition(paperTopic, 1)
 			next := rec.Clone()
-			next.Writable, next.LeaderEpoch, next.Timelines = true, 1, timeline.FreshRoot("x")
+			next.Writable, next.LeaderEpoch, next.Timelines, next.Mirror.State = true, 1, timeline.FreshRoot("x"), meta.MirrorStopped
 			_, err := n.commit(meta.Plan{Why: "promote", Then: []meta.Op{meta.Put(meta.KeysOf(paperCluster).Partition(paperTopic, 1), next.Encode())}})
 			return err
 		}
