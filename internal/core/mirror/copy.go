@@ -49,6 +49,11 @@ func (p *Partition) judge(now types.Millis, own *Own, ev Fetched, out *Effects) 
 		p.look, p.probed = own.Log, false
 		p.compared(now, own, ev.Reply, out)
 	case replica.VerdictRaise:
+		if v.Epoch > epochMost { // a source that says no leader epoch of its own bounds its batches' by none
+			r := noEpochLeft(v.Epoch)
+			p.fail(r.Reason, r.Detail, out)
+			return
+		}
 		rec := raise(p.rec, p.policy, v.Epoch)
 		out.add(Tell{Code: EpochFencing, Epoch: rec.LeaderEpoch,
 			Detail: fmt.Sprintf("leader epoch %d to %d before a batch of epoch %d", p.rec.LeaderEpoch, rec.LeaderEpoch, v.Epoch)})

@@ -96,10 +96,22 @@ func Identify(rec *meta.PartitionRecord, pol Policy, s Source) Refusal {
 		return Refusal{MirrorLoop, "the source is this cluster itself"}
 	case slices.Contains(s.Path, pol.ClusterID) && !pol.Rules.NoPath:
 		return Refusal{MirrorLoop, fmt.Sprintf("the source copies from this cluster (it mirrors %s): fail the partition over there, or leave the topic out here", strings.Join(s.Path, ", which mirrors "))}
+	case s.LeaderEpoch > epochMost:
+		return noEpochLeft(s.LeaderEpoch)
 	case s.Timelines != nil && len(s.Timelines) == 0:
 		return Refusal{SourceNotReady, "the source is a mirror itself, and has not taken over its own source's timelines yet"}
 	}
 	return s.Mirrored.refusal(rec, pol, &s)
+}
+
+// epochMost is the highest leader epoch of a source that is followed. Ours lies above it, and so
+// do later elections and promotions here: 31 bits must hold them, 16 million by this one's room.
+const epochMost = types.LeaderEpoch(1<<31 - 1 - 1<<24)
+
+// noEpochLeft refuses an epoch above which no election would be possible here: a partition
+// would stand for good, and every controller with it.
+func noEpochLeft(shown types.LeaderEpoch) Refusal {
+	return Refusal{SourceInconsistent, fmt.Sprintf("the source shows leader epoch %d; above %d no room is left for elections here", shown, epochMost)}
 }
 
 // isOtherTopic refuses a topic that has our topic's name alone (R26).
