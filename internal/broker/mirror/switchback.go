@@ -187,8 +187,9 @@ func (r *run) finishReturn(ctx context.Context) {
 		if refused := (*core.Refusal)(nil); errors.As(err, &refused) {
 			continue // it is another's by now, which the record says
 		}
-		r.health.failed(syncSwitch, err)
-		r.m.log.Warn("a switchover that nobody works at any more can't be taken back yet", "mirror", r.name, "broker", began, "err", err)
+		if r.health.failed(syncSwitch, err) || r.health.isToldAgain(syncSwitch) {
+			r.m.log.Warn("a switchover that nobody works at any more can't be taken back yet, and is tried again and again", "mirror", r.name, "broker", began, "err", firstLines(err.Error()))
+		}
 		if !pause(ctx, max(time.Second, r.backoff(n))) {
 			return
 		}
@@ -253,8 +254,9 @@ func (s *sides) returned(ctx context.Context) error {
 }
 
 // findClosed learns who leads the partitions at the source that a switchover may have
-// closed: those that still follow this mirror. What the source no longer has isn't
-// closed; left names what can't be asked at the moment.
+// closed: those that still follow this mirror, or another one of the same source that has taken
+// them over meanwhile. What the source no longer has isn't closed; left names what
+// can't be asked at the moment.
 func (s *sides) findClosed(ctx context.Context) (left error, err error) {
 	client, err := s.r.source()
 	if err != nil {
@@ -269,11 +271,12 @@ func (s *sides) findClosed(ctx context.Context) (left error, err error) {
 		topics[md.Topics[i].Name] = &md.Topics[i]
 	}
 	image := s.m.o.Node.Image()
+	cluster := s.r.record.Load().SourceClusterID
 	for t := range image.TopicsByName() {
 		at := topics[t.Record.Name]
 		for p := range image.PartitionsOf(t.ID) {
 			n := p.ID.Number
-			if at == nil || !at.ID.IsZero() && at.ID != t.ID || int(n) >= len(at.Partitions) || p.Record == nil || !(part{Mirror: s.name}).isOf(t, p) {
+			if at == nil || !at.ID.IsZero() && at.ID != t.ID || int(n) >= len(at.Partitions) || !mayBeClosed(p.Record, s.name, cluster) {
 				continue
 			}
 			tp := types.TopicPartition{Topic: t.Record.Name, Partition: n}
@@ -285,6 +288,13 @@ func (s *sides) findClosed(ctx context.Context) (left error, err error) {
 		}
 	}
 	return left, nil
+}
+
+// mayBeClosed reports whether a switchover of a mirror may have left a partition of its source
+// closed to no purpose: it is mirrored here yet. A take-back opens its own attempt's fences
+// alone, so that asking for too many does no harm.
+func mayBeClosed(rec *meta.PartitionRecord, mirror, source string) bool {
+	return rec != nil && rec.IsMirror() && (rec.Mirror.Name == mirror || source != "" && rec.Mirror.SourceClusterID == source)
 }
 
 // isUnknownVerb reports whether a source refused the verb because it is of a program that

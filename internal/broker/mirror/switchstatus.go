@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
@@ -44,6 +45,7 @@ func (m *Mirrors) switchStatus(image *meta.Image, rec *meta.MirrorRecord) *Switc
 	out := &SwitchoverStatus{Attempt: s.Attempt.Number, State: s.State, Broker: s.Broker, AtWork: registered && epoch == s.BrokerEpoch, Since: s.At}
 	if r := m.run(rec.Name); r != nil && s.State == meta.SwitchReturning && s.Broker == m.holder().Broker {
 		out.Error, _ = r.health.last(syncSwitch)
+		out.Error = firstLines(out.Error)
 	}
 	var stays *core.Refusal
 	if _, err := core.GiveUpSwitchover(rec, m.holder(), restoreOf(image), func(core.Holder) bool { return false }); !errors.As(err, &stays) {
@@ -54,6 +56,16 @@ func (m *Mirrors) switchStatus(image *meta.Image, rec *meta.MirrorRecord) *Switc
 		out.Message += m.stayClosedWords(rec.Name, s.StartID, s.At)
 	}
 	return out
+}
+
+// firstLines makes one line of a text that may have one for each partition.
+func firstLines(text string) string {
+	const shown = 3
+	lines := strings.Split(text, "\n")
+	if more := len(lines) - shown; more > 0 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(lines[:shown], "; "), more)
+	}
+	return strings.Join(lines, "; ")
 }
 
 // words says how a switchover stands, at a time. stays says why nobody gives it up, where that is so.

@@ -45,6 +45,9 @@ func TestStatusShowsASwitchover(t *testing.T) {
 	} else {
 		s.r.health.failed(syncSwitch, err)
 	}
+	if got := firstLines("a\nb\nc\nd\ne"); got != "a; b; c; and 2 more" || firstLines("a\nb") != "a; b" || firstLines("") != "" {
+		t.Errorf("of many partitions: %q", got)
+	}
 	st := s.switchStatusOf(t)
 	says(st, meta.SwitchReturning, "can't yet: a:1: can't be reached", true)
 	if !strings.Contains(st.Message, "`tidemark mirror reopen` at the source") || st.Error == "" {
