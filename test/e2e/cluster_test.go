@@ -109,7 +109,7 @@ func TestJoin(t *testing.T) {
 		}
 	}
 	f("the node id is in use", harness.WithSetting("node.id", "2"), harness.WithSetting("metadata.join", api.Addr()))
-	f("no answer", harness.WithSetting("node.id", "4"), harness.WithSetting("metadata.join", closedPort(t)))
+	f("no answer", harness.WithSetting("node.id", "4"), harness.WithSetting("metadata.join", freeAddr(t)))
 	other := harness.StartBroker(t, harness.WithSetting("node.id", "9"))
 	other.Stop(t)
 	f("holds a cluster of its own", harness.WithDir(other.Dir), harness.WithSetting("node.id", "9"), harness.WithSetting("metadata.join", api.Addr()))
@@ -127,16 +127,6 @@ func known(b *harness.Broker) int {
 		n++
 	}
 	return n
-}
-
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // startCluster starts n nodes on one store in memory.

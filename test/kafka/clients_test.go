@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -79,7 +78,7 @@ func readKafkaJS(ctx context.Context, t *testing.T, bootstrap, group, topic stri
 
 func runReader(ctx context.Context, t *testing.T, name string, args ...string) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, leastPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, errOut bytes.Buffer
@@ -154,7 +153,7 @@ func readSarama(ctx context.Context, t *testing.T, bootstrap, group, topic strin
 		t.Fatal(err)
 	}
 	defer cg.Close()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, leastPatience)
 	defer cancel()
 	h := &saramaHandler{count: count, cancel: cancel}
 	for len(h.values) < count {

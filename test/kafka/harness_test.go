@@ -28,10 +28,11 @@ func testContext(t testing.TB, limit time.Duration) context.Context {
 	return ctx
 }
 
-// client gives a plain client that is closed with the test.
+// client gives a plain client that is closed with the test. It has patience with a topic that
+// was just made: brokers of a busy machine hear of it later than a client tries four times.
 func client(t testing.TB, bootstrap string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	all := append([]kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.MetadataMinAge(100 * time.Millisecond)}, opts...)
+	all := append([]kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.MetadataMinAge(100 * time.Millisecond), kgo.UnknownTopicRetries(300)}, opts...)
 	cl, err := kgo.NewClient(all...)
 	if err != nil {
 		t.Fatal(err)

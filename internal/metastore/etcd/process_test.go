@@ -232,12 +232,13 @@ func startThree(t *testing.T) ([]*process, *etcd.Store) {
 	return members, dial(t, etcd.Options{}, endpoints...)
 }
 
-// freePorts gives addresses that nobody listens on.
+// freePorts gives addresses that nobody listens on. They are not of 127.0.0.1, where tests that
+// run at the same time take ports all the time.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var addrs []string
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", "127.0.0.4:0")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,15 +116,24 @@ func Libs(tb testing.TB) string {
 	return libs
 }
 
-// FreePort gives a port on loopback that was free a moment ago.
+// given are the ports that FreePort has given.
+var given sync.Map
+
+// FreePort gives a port on loopback that was free a moment ago, and each only once: what is to
+// listen there has yet to start.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		if _, twice := given.LoadOrStore(port, true); !twice {
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // Start formats and starts a cluster and stops it when the test ends.
