@@ -351,7 +351,7 @@ func (m *Mirrors) previewCut(ctx context.Context, name string, topics []string, 
 func (m *Mirrors) surveyHere(ctx context.Context, p part) ([]outcome, error) {
 	list := slices.DeleteFunc(m.ledHere(m.o.Node.Image(), p.isOf), func(l led) bool { _, asked := p.Cut[l.tp.String()]; return !asked })
 	out := make([]outcome, len(list))
-	return out, m.inParallel(ctx, list, func(i int, l led) {
+	return out, m.inParallel(ctx, list, out, func(i int, l led) {
 		v, open := l.part.View()
 		if !open {
 			out[i] = refusedOutcome(l.tp, errors.New("the log isn't open"))

@@ -150,7 +150,7 @@ func (m *Mirrors) eachDrilled(ctx context.Context, p part, concerns func(*meta.I
 		}
 	}
 	out := make([]outcome, len(list))
-	err := m.inParallel(ctx, list, func(i int, l led) {
+	err := m.inParallel(ctx, list, out, func(i int, l led) {
 		answer, err := do(ctx, l.part, asks[i])
 		if err != nil {
 			out[i] = outcome{TopicPartition: l.tp, Reason: notForked, Detail: err.Error()}

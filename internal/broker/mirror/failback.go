@@ -163,8 +163,9 @@ func (m *Mirrors) settle(ctx context.Context, list []led, out []outcome, decide 
 		due[i] = out[i].Reason == ""
 	}
 	for try := 1; ; try++ {
-		err := m.inParallel(ctx, list, func(i int, l led) {
+		err := m.inParallel(ctx, list, out, func(i int, l led) {
 			if due[i] {
+				changes[i] = nil
 				out[i], changes[i] = decide(l)
 			}
 		})
@@ -419,10 +420,11 @@ func (m *Mirrors) finishOne(ctx context.Context, l led, p part, last bool) error
 	return err
 }
 
-func (m *Mirrors) finishLooked(ctx context.Context, s *startable, l led, p part) *awaited {
+func (m *Mirrors) finishLooked(ctx context.Context, s *startable, l led, p part) (change *awaited) {
+	defer m.guard(l.tp, nil)
 	if !slices.ContainsFunc(s.list, func(o led) bool { return o.id == l.id }) {
 		s.seen.faults[l.tp] = &core.Refusal{Reason: core.SourceTopicGone, Detail: "the source doesn't show the topic"}
 	}
-	_, change := m.adoptOne(ctx, s, l, p)
+	_, change = m.adoptOne(ctx, s, l, p)
 	return change
 }

@@ -79,3 +79,26 @@ func TestAStartWhoseSourceIsAwayGoesBack(t *testing.T) {
 		t.Errorf("at last: %+v, %+v", after, after.Mirror)
 	}
 }
+
+// TestAPanicIsOnePartitions: what one partition's record or its source's answer leads to is its
+// own: the others of a start are decided, and the node lives.
+func TestAPanicIsOnePartitions(t *testing.T) {
+	n := newPaperNode(t, 2)
+	ctx, end := context.WithCancel(t.Context())
+	m := &Mirrors{o: Options{Node: n}, log: slog.New(slog.DiscardHandler), ctx: ctx}
+	m.writer = newWriter(m)
+	var work sync.WaitGroup
+	work.Go(m.writer.loop)
+	defer func() { end(); work.Wait(); m.work.Wait() }()
+	list := []led{{id: meta.PartitionID{Topic: paperTopic}}, {id: meta.PartitionID{Topic: paperTopic, Number: 1}}}
+	out := make([]outcome, 2)
+	changes, err := m.settle(ctx, list, out, func(l led) (outcome, *awaited) {
+		if l.id.Number == 0 {
+			panic("I-0: broken")
+		}
+		return outcome{}, n.paused(t, 1)
+	})
+	if err != nil || changes[0] != nil || !changes[1].applied || out[0].Reason != broken || out[1].Reason != "" {
+		t.Errorf("%v: %+v", err, out)
+	}
+}

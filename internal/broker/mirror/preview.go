@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -269,7 +270,7 @@ func (m *Mirrors) previewHere(ctx context.Context, p part) ([]outcome, error) {
 	}
 	defer s.done()
 	out := make([]outcome, len(s.list))
-	return out, m.inParallel(ctx, s.list, func(i int, l led) {
+	return out, m.inParallel(ctx, s.list, out, func(i int, l led) {
 		out[i] = m.previewOne(ctx, s, l, p)
 	})
 }
@@ -343,9 +344,29 @@ const surveyBytes = 1 << 20
 // partsAtOnce bounds the partitions that a verb works on at one time on a node.
 const partsAtOnce = 32
 
-// inParallel runs f for each partition, some at a time, until ctx ends.
-func (m *Mirrors) inParallel(ctx context.Context, list []led, f func(i int, l led)) error {
-	return clock.Each(ctx, len(list), partsAtOnce, func(i int) { f(i, list[i]) })
+// inParallel runs f for each partition, some at a time, until ctx ends. f gives its outcome in
+// out; one that panics is refused, and takes neither the node nor the others with it.
+func (m *Mirrors) inParallel(ctx context.Context, list []led, out []outcome, f func(i int, l led)) error {
+	return clock.Each(ctx, len(list), partsAtOnce, func(i int) {
+		defer m.guard(list[i].tp, &out[i])
+		f(i, list[i])
+	})
+}
+
+// broken refuses what came upon a broken invariant.
+const broken core.Reason = "INVARIANT_BROKEN"
+
+// guard is deferred by work on one partition outside its shard, which has a guard of its own.
+// out, if not nil, takes the outcome.
+func (m *Mirrors) guard(tp types.TopicPartition, out *outcome) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	m.log.Error("work on a partition ended with a panic", "partition", tp.String(), "err", p, "stack", string(debug.Stack()))
+	if out != nil {
+		*out = outcome{TopicPartition: tp, Reason: broken, Detail: fmt.Sprintf("%v; the broker's log has the rest", p)}
+	}
 }
 
 // amount says in words what would go.

@@ -67,7 +67,7 @@ func (m *Mirrors) txnsHere(ctx context.Context, p part) ([]outcome, error) {
 	r := m.awaitRun(ctx, p.Mirror)
 	list := m.ledHere(m.o.Node.Image(), p.isOf)
 	out := make([]outcome, len(list))
-	return out, m.inParallel(ctx, list, func(i int, l led) {
+	return out, m.inParallel(ctx, list, out, func(i int, l led) {
 		f, err := m.txnFacts(ctx, r, l, p)
 		if err != nil {
 			out[i] = refusedOutcome(l.tp, err)
