@@ -151,3 +151,27 @@ func TestGivenUpByAnother(t *testing.T) {
 		asserttest.Breaks(t, "I-265", func() { checkGivenUp(given(state), core.Holder{Broker: 1, Epoch: 5}) })
 	}
 }
+
+// What a switchover has closed is found where another mirror of the same source has taken the
+// partition over meanwhile; what was promoted stays closed.
+func TestWhatASwitchoverMayHaveLeftClosed(t *testing.T) {
+	f := func(rec *meta.PartitionRecord, want bool) {
+		t.Helper()
+		if got := mayBeClosed(rec, "mine", "source"); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	of := func(mirror, source string) *meta.PartitionRecord {
+		return &meta.PartitionRecord{Mirror: &meta.MirrorState{Name: mirror, SourceClusterID: source}}
+	}
+	f(of("mine", ""), true)
+	f(of("other", "source"), true)
+	f(of("other", "elsewhere"), false)
+	f(nil, false)
+	promoted := of("mine", "source")
+	promoted.Writable = true
+	f(promoted, false)
+	if mayBeClosed(of("other", ""), "mine", "") {
+		t.Error("of two mirrors that know no source yet one is taken for the other")
+	}
+}
