@@ -3,12 +3,17 @@ package embed_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -398,4 +403,105 @@ func TestSixNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.want("f", "/as-voter", "1")
+}
+
+// TestAMemberThatLostItsFolder: a node that comes back with nothing at the address of a
+// voter isn't that voter: it would vote again where that one has voted, and without what
+// that one had said to hold. It is told what to do.
+func TestAMemberThatLostItsFolder(t *testing.T) {
+	g := newGrown(t)
+	a := g.start("a", "")
+	g.start("b", "a")
+	all := g.voters("a", 2)
+	g.start("c", "a")
+	g.voters("a", 3)
+	lost := all[slices.IndexFunc(all, func(m member.Info) bool { return strings.HasPrefix(m.Name, "b-") })]
+	g.stop("b")
+	delete(g.dirs, "b")
+	g.options = func(name string, o *embed.Options) {
+		o.PeerPort, o.ClientPort = portOf(t, lost.Peer), portOf(t, lost.Client)
+	}
+	_, err := g.try(within(t), "b", "a")
+	if err == nil || !strings.Contains(err.Error(), "tidemark cluster remove "+lost.ID) {
+		t.Fatalf("it was taken in: %v", err)
+	}
+	if err := a.RemoveMember(within(t), lost.ID); err != nil {
+		t.Fatal(err)
+	}
+	g.start("b", "a")
+	g.voters("a", 3)
+}
+
+// TestAMemberWhoseDataIsGone: its place is there and its data isn't, as with a disk that isn't mounted.
+func TestAMemberWhoseDataIsGone(t *testing.T) {
+	g := newGrown(t)
+	g.start("a", "")
+	g.start("b", "a")
+	g.voters("a", 2)
+	g.start("c", "a")
+	g.voters("a", 3)
+	f := func(name, want string) {
+		g.stop(name)
+		data, aside := filepath.Join(g.dirs[name], "etcd"), filepath.Join(g.dirs[name], "aside")
+		if err := os.Rename(data, aside); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.try(within(t), name, ""); err == nil || !strings.Contains(err.Error(), "is the disk mounted") || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%s started without its data: %v", name, err)
+		}
+		if err := errors.Join(os.RemoveAll(data), os.Rename(aside, data)); err != nil {
+			t.Fatal(err)
+		}
+		g.start(name, "")
+	}
+	all := g.voters("c", 3)
+	f("b", "tidemark cluster remove "+all[slices.IndexFunc(all, func(m member.Info) bool { return strings.HasPrefix(m.Name, "b-") })].ID)
+	f("a", "tidemark cluster remove")
+}
+
+// TestTakenInAndNotStarted: a node that stopped between the answer and its start goes on.
+func TestTakenInAndNotStarted(t *testing.T) {
+	g := newGrown(t)
+	a := g.start("a", "")
+	peer, client := freePort(t), freePort(t)
+	answer, err := a.Admit(within(t), joinOf("b-1", "http://"+peer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	place, err := json.Marshal(map[string]any{"v": 1, "voter": true, "name": "b-1", "peer": peer, "client": client, "joined": true,
+		"members": answer.Members, "endpoints": answer.Endpoints})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.dirs["b"] = t.TempDir()
+	if err := os.WriteFile(filepath.Join(g.dirs["b"], "member.json"), place, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.start("b", "")
+	g.voters("a", 2)
+}
+
+// freePort gives an address that nobody listens on. It is not of 127.0.0.1, where tests that
+// run at the same time take ports all the time.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.5:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func portOf(t *testing.T, address string) int {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }

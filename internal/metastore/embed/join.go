@@ -103,6 +103,13 @@ func (s *Server) startMember(ctx context.Context, fresh bool) error {
 		fresh = true
 	}
 	if !fresh {
+		ran, err := s.hasRun(ctx)
+		if err != nil {
+			return err
+		}
+		fresh = !ran
+	}
+	if !fresh {
 		moved, err := s.place.moved(s.o)
 		if err == nil && moved {
 			err = s.place.write(s.o.Dir)
@@ -301,11 +308,15 @@ func (s *Server) standIn() bool {
 	if err != nil {
 		return false // the next look may succeed
 	}
-	own := func(m etcd.Member) bool { return slices.Contains(m.Peers, s.peerURL()) }
-	if !slices.ContainsFunc(all, own) { // else an earlier attempt stopped half-way
-		if len(all) >= VotersMax || slices.ContainsFunc(all, func(m etcd.Member) bool { return m.Learner }) {
-			return false
-		}
+	own := slices.IndexFunc(all, func(m etcd.Member) bool { return slices.Contains(m.Peers, s.peerURL()) })
+	switch {
+	case own >= 0 && all[own].Name != "": // it has run, and would come back without what it had
+		s.o.Logger.Warn("metadata: this node is a member and its folder doesn't know it; take the member out, then it takes a place anew", "remove", memberID(all[own].ID))
+		return false
+	case own >= 0: // an earlier attempt stopped half-way
+	case len(all) >= VotersMax || slices.ContainsFunc(all, func(m etcd.Member) bool { return m.Learner }):
+		return false
+	default:
 		if _, all, err = now.AddLearner(s.ctx, s.peerURL()); err != nil {
 			s.o.Logger.Debug("metadata: a free place among the members isn't taken yet", "err", err)
 			return false
@@ -313,18 +324,22 @@ func (s *Server) standIn() bool {
 	}
 	before := *s.place
 	s.place.Voter, s.place.Members = true, membersOf(all, s.peerURL(), s.place.Name)
+	// The place comes first: a member that has run must not be begun anew after a crash.
 	err = os.RemoveAll(filepath.Join(s.o.Dir, etcdFolder))
 	if err == nil {
-		err = s.launch(s.config(s.place))
+		err = s.place.write(s.o.Dir)
 	}
 	if err == nil {
-		err = s.place.write(s.o.Dir)
+		err = s.launch(s.config(s.place))
 	}
 	if err != nil {
 		s.o.Logger.Warn("metadata: this node could not take a free place among the members; trying again", "err", err)
 		s.closeEtcd()
 		s.etcd = nil
 		*s.place = before
+		if err := s.place.write(s.o.Dir); err != nil {
+			s.o.Logger.Warn("metadata: this node's place can't be kept", "err", err)
+		}
 		return false
 	}
 	s.o.Logger.Info("metadata: this node takes a free place among the members", "member", s.place.Name)
@@ -509,10 +524,22 @@ func (s *Server) admit(ctx context.Context, r member.JoinRequest) (member.JoinAn
 	if err != nil {
 		return member.JoinAnswer{}, err
 	}
+	known := false
+	for _, m := range all {
+		if !slices.Contains(m.Peers, r.PeerURL) {
+			continue
+		}
+		known = true
+		// Without what the member had it would break what that one had promised: a majority
+		// could be made up that lacks what a majority has.
+		if m.Name != "" {
+			return member.JoinAnswer{}, fmt.Errorf("at %s there is member %s (%s) of this cluster's metadata already, and the node comes with an empty metadata folder; "+
+				"start it with that member's folder, or, if that is lost for good, take the member out first: tidemark cluster remove %s", r.PeerURL, memberID(m.ID), m.Name, memberID(m.ID))
+		}
+	}
 	if r.Probe {
 		return member.JoinAnswer{Endpoints: endpointsOf(all)}, nil
 	}
-	known := slices.ContainsFunc(all, func(m etcd.Member) bool { return slices.Contains(m.Peers, r.PeerURL) })
 	if !known && r.PeerURL != "" && len(all) < VotersMax {
 		if m := slices.IndexFunc(all, func(m etcd.Member) bool { return m.Learner }); m >= 0 {
 			return member.JoinAnswer{}, fmt.Errorf("%w (member %s at %v) and has not caught up; wait until it is a voter, or take it out: tidemark cluster remove %s",
