@@ -55,11 +55,37 @@ func (m *Mirrors) Failback(ctx context.Context, name string, r FailbackRequest) 
 			refused = append(refused, o.sentence())
 		}
 	}
+	left := m.unstarted(name, list)
+	for _, tp := range left {
+		refused = append(refused, fmt.Sprintf("%s: %s: no leader of it has answered, and it has not begun; the same command again begins it once it is led", tp, noLeader))
+	}
 	if len(refused) > 0 {
-		return p, fmt.Errorf("mirror %s: %d of %d partitions were refused; nothing of them is cut, and one that was closed meanwhile goes on, or is opened again, by itself: %s: %w", name, len(refused), len(list),
+		return p, fmt.Errorf("mirror %s: %d of %d partitions were refused; nothing of them is cut, and one that was closed meanwhile goes on, or is opened again, by itself: %s: %w", name, len(refused), len(list)+len(left),
 			strings.Join(refused[:min(len(refused), 5)], "; "), ErrRefusedParts)
 	}
 	return p, nil
+}
+
+// unstarted lists the partitions that a failback has left out, of topics of which it has begun
+// others: nobody led them. Clients that write to those when they are led again write to half a mirror.
+func (m *Mirrors) unstarted(name string, spoken []outcome) (left []types.TopicPartition) {
+	topics, told := map[string]bool{}, map[types.TopicPartition]bool{}
+	for _, o := range spoken {
+		topics[o.Topic], told[o.TopicPartition] = true, true
+	}
+	image := m.o.Node.Image()
+	for t := range image.TopicsByName() {
+		if !topics[t.Record.Name] {
+			continue
+		}
+		for p := range image.PartitionsOf(t.ID) {
+			tp := types.TopicPartition{Topic: t.Record.Name, Partition: p.ID.Number}
+			if !told[tp] && (p.Record == nil || !isRunningMirror(image, p.Record, name)) {
+				left = append(left, tp)
+			}
+		}
+	}
+	return left
 }
 
 // mayFailBack judges a preview by the plan that was quoted.

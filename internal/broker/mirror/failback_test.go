@@ -102,3 +102,26 @@ func TestAPanicIsOnePartitions(t *testing.T) {
 		t.Errorf("%v: %+v", err, out)
 	}
 }
+
+// TestAFailbackTellsWhatNobodyLed: such a partition isn't begun, and nobody said so: clients
+// went on writing to it once it was led again.
+func TestAFailbackTellsWhatNobodyLed(t *testing.T) {
+	n := newPaperNode(t, 3)
+	keys := meta.KeysOf(paperCluster)
+	n.put(t, keys.Name("t"), meta.NameRecord{ID: paperTopic}.Encode())
+	n.put(t, keys.Mirror("m"), meta.MirrorRecord{Name: "m", Want: meta.WantRunning, StartID: "s", Bootstrap: []string{"h:1"}}.Encode())
+	rec, rev := n.Image().Partition(paperTopic, 2)
+	own := rec.Clone()
+	own.Writable, own.LeaderEpoch, own.Timelines, own.Mirror = true, 1, timeline.FreshRoot("x"), nil
+	if got := n.write(t, newAwaited(meta.PartitionID{Topic: paperTopic, Number: 2}, rev, own)); !got[0] {
+		t.Fatal("not written")
+	}
+	m := &Mirrors{o: Options{Node: n}}
+	begun := outcome{TopicPartition: types.TopicPartition{Topic: "t"}}
+	if left := m.unstarted("m", []outcome{begun}); len(left) != 1 || left[0].Partition != 2 {
+		t.Errorf("left out: %v", left)
+	}
+	if left := m.unstarted("m", nil); len(left) != 0 {
+		t.Errorf("of topics that the mirror doesn't fit: %v", left)
+	}
+}
