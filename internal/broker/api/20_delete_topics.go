@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemark/internal/core/types"
 	"tidemark/internal/wire"
 )
 
@@ -12,7 +13,8 @@ import (
 //
 // Behaviour
 //   - The name is free at once. An unknown name is UNKNOWN_TOPIC_OR_PARTITION,
-//     an unknown id UNKNOWN_TOPIC_ID; both at once, or a repetition, INVALID_REQUEST.
+//     an unknown id UNKNOWN_TOPIC_ID; both at once, neither, or a repetition (also once
+//     by name and once by id), INVALID_REQUEST.
 //   - delete.topic.enable=false: TOPIC_DELETION_DISABLED (INVALID_REQUEST below version 3).
 //   - A topic that is being mirrored is refused: its mirror would make it anew.
 //
@@ -27,7 +29,7 @@ func (c *Call) deleteTopics(in *kmsg.DeleteTopicsRequest) (kmsg.Response, error)
 			asked = append(asked, kmsg.DeleteTopicsRequestTopic{Topic: &in.TopicNames[i]})
 		}
 	}
-	twice := repeated(asked, deleteRef)
+	twice, same := repeated(asked, deleteRef), c.named(asked)
 	out := kmsg.NewPtrDeleteTopicsResponse()
 	for _, t := range asked {
 		to := kmsg.NewDeleteTopicsResponseTopic()
@@ -35,7 +37,9 @@ func (c *Call) deleteTopics(in *kmsg.DeleteTopicsRequest) (kmsg.Response, error)
 		ref := deleteRef(t)
 		var err error
 		switch {
-		case twice[ref]:
+		case t.Topic == nil && t.TopicID == [16]byte{}:
+			err = wire.Errorf(wire.ErrInvalidRequest, "Neither a name nor an id names the topic.")
+		case twice[ref], same[ref] > 1:
 			err = wire.Errorf(wire.ErrInvalidRequest, "The topic is named more than once.")
 		case t.Topic != nil && t.TopicID != [16]byte{}:
 			err = wire.Errorf(wire.ErrInvalidRequest, "A topic is named either by name or by id.")
@@ -52,6 +56,22 @@ func (c *Call) deleteTopics(in *kmsg.DeleteTopicsRequest) (kmsg.Response, error)
 		out.Topics = append(out.Topics, to)
 	}
 	return out, nil
+}
+
+// named counts for each reference how many of them mean its topic.
+func (c *Call) named(asked []kmsg.DeleteTopicsRequestTopic) map[topicRef]int {
+	topics, out := make(map[types.TopicID]int), make(map[topicRef]int)
+	for _, t := range asked {
+		if rec, err := deleteRef(t).find(c.Image); err == nil {
+			topics[rec.ID]++
+		}
+	}
+	for _, t := range asked {
+		if rec, err := deleteRef(t).find(c.Image); err == nil {
+			out[deleteRef(t)] = topics[rec.ID]
+		}
+	}
+	return out
 }
 
 func deleteRef(t kmsg.DeleteTopicsRequestTopic) topicRef {

@@ -15,7 +15,7 @@ import (
 //     Null replicas take one back.
 //   - A reassignment that changes the number of replicas is refused
 //     (INVALID_REPLICATION_FACTOR) where version 1 says so (KIP-860).
-//   - Throttles are topic configs, which are taken and not yet enforced.
+//   - Throttles are topic configs.
 //
 // Versions
 //   - 0; 1: allow replication factor change.

@@ -111,6 +111,14 @@ func TestDeleteTopics(t *testing.T) {
 	if diff := cmp.Diff([]types.TopicID{a, b}, w.topics.deleted); diff != "" {
 		t.Error(diff)
 	}
+	in.Topics, w.topics.deleted = []kmsg.DeleteTopicsRequestTopic{{Topic: ptr("a")}, {TopicID: a}, {}, {Topic: ptr("b")}}, nil
+	want = []wire.ErrCode{wire.ErrInvalidRequest, wire.ErrInvalidRequest, wire.ErrInvalidRequest, wire.None}
+	if diff := cmp.Diff(want, codes(6)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]types.TopicID{b}, w.topics.deleted); diff != "" {
+		t.Error(diff)
+	}
 	w.settings.DeleteTopics = false
 	in.TopicNames = []string{"a"}
 	if got := codes(2)[0]; got != wire.ErrInvalidRequest {
