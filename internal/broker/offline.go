@@ -104,6 +104,51 @@ func (p *Partition) couldNotOpen(err error) {
 		"partition", p.tp.String(), "inMs", int64(wait), "file", file.Path)
 }
 
+// blame follows a failure that has ended an open log: a write or sync is final for the log dir
+// (DESIGN §3). What could not be read, for a cut or by the compaction, is this log's trouble
+// alone as long as the disk takes writes (ADR 35): one bad sector takes no other replica
+// away. The log isn't opened again in this process: it would have to end where it did, with its high watermark, to be in sync.
+func (p *Partition) blame(cause error) {
+	file, unread := unreadFile(cause)
+	if unread && p.dir.failure() == nil {
+		p.dir.probe(cause)
+	}
+	switch {
+	case !unread:
+		p.dir.fail(cause)
+	case p.dir.failure() == nil:
+		p.env.logger.Error("a file of an open log can't be read: the partition is offline here until the node is started again, and another replica in sync leads it; "+
+			"where the file stays so, stop the node and move the partition's folder away, to have it copied anew from the other replicas",
+			"partition", p.tp.String(), "file", file, "err", cause)
+	}
+}
+
+// unreadFile names the file that could not be read, if nothing else is what went wrong.
+func unreadFile(err error) (file string, unread bool) {
+	changes := false
+	var walk func(error)
+	walk = func(err error) {
+		if e, ok := err.(*fs.PathError); ok {
+			if e.Op == "read" {
+				file = e.Path
+			} else {
+				changes = true
+			}
+			return
+		}
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			walk(e.Unwrap())
+		case interface{ Unwrap() []error }:
+			for _, each := range e.Unwrap() {
+				walk(each)
+			}
+		}
+	}
+	walk(err)
+	return file, file != "" && !changes
+}
+
 // reopen tries a partition again whose files could not be read. It runs on the shard.
 func (p *Partition) reopen() {
 	u := p.unread

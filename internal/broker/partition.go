@@ -313,7 +313,7 @@ func (p *Partition) goOffline(cause error) {
 	p.unfollow()
 	var broken *assert.Error
 	if p.dir != nil && !errors.As(cause, &broken) && errors.Is(cause, log.ErrOffline) {
-		p.dir.fail(cause)
+		p.blame(cause)
 	}
 }
 
