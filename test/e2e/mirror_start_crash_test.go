@@ -20,9 +20,10 @@ import (
 
 // oldPrimary is a cluster whose standby was promoted: it has two records that the new
 // primary lacks, and a mirror "m" of that which was created and told to run.
-func oldPrimary(t *testing.T) (a, b *side) {
+func oldPrimary(t *testing.T, settings ...harness.Option) (a, b *side) {
 	t.Helper()
-	a, b = startSide(t, "A", 1), startSide(t, "B", 1)
+	a, _ = startSideWith(t, "A", 1, settings...)
+	b = startSide(t, "B", 1)
 	a.createTopic(t, 1)
 	a.write(t, 1, "first", 3)
 	mirrorOf(t, b.any(), mirror.Spec{Bootstrap: a.addresses()})
@@ -60,8 +61,9 @@ func putRecord(t *testing.T, b *harness.Broker, topic string, change func(*meta.
 }
 
 // interrupted makes A's partition what a failback leaves that a crash ended between its
-// fence and its second look at the source. The node is stopped.
-func interrupted(t *testing.T, a *side) {
+// fence and its second look at the source. The node is stopped: beside a source that it can
+// look at it may have ended the start before that. away, if not nil, takes the source away.
+func interrupted(t *testing.T, a *side, away func()) {
 	t.Helper()
 	ctx, m := harness.Context(t), a.any().Mirrors()
 	preview, err := m.Preview(ctx, "m", mirror.PreviewRequest{})
@@ -72,6 +74,9 @@ func interrupted(t *testing.T, a *side) {
 		t.Fatal(err)
 	}
 	e, _ := a.any().Image().Mirror("m")
+	if away != nil {
+		away()
+	}
 	putRecord(t, a.any(), backTopic, func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
 		return core.FenceForStart(rec, core.StartRequest{Mirror: "m", StartID: e.Record.StartID, PlanID: preview.Partitions[0].PlanID}), nil
 	})
@@ -89,7 +94,7 @@ func (s *side) restart(t *testing.T) {
 // by the plan that it quoted.
 func TestAnInterruptedStartGoesOn(t *testing.T) {
 	a, b := oldPrimary(t)
-	interrupted(t, a)
+	interrupted(t, a, nil)
 	a.restart(t)
 	awaitCopy(t, b, a, 1)
 	for v := range a.written {
@@ -98,13 +103,12 @@ func TestAnInterruptedStartGoesOn(t *testing.T) {
 	a.checkVaults(t)
 }
 
-// Where the source can't be reached it neither goes on nor back by itself: the operator
-// may take it back, and nothing is lost.
+// Where the source can't be reached it doesn't go on, and back by itself only after ten looks:
+// the operator may take it back, and nothing is lost.
 func TestAnInterruptedStartCanBeAbandoned(t *testing.T) {
-	a, b := oldPrimary(t)
+	a, b := oldPrimary(t, harness.WithSetting("mirror.retry.backoff.ms", "60000"), harness.WithSetting("mirror.retry.backoff.max.ms", "60000")) // ten looks take longer than the test
 	before := a.any().LogBytes(t, backTopic, 0)
-	interrupted(t, a)
-	b.any().Stop(t)
+	interrupted(t, a, func() { b.any().Stop(t) })
 	a.restart(t)
 	op := operate(t, a.any())
 	harness.Eventually(t, "the partition is closed", func() bool { return a.record(0).Mirror != nil && a.record(0).Mirror.State == meta.MirrorStarting })
