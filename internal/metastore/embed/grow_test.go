@@ -483,6 +483,26 @@ func TestTakenInAndNotStarted(t *testing.T) {
 
 // freePort gives an address that nobody listens on. It is not of 127.0.0.1, where tests that
 // run at the same time take ports all the time.
+// TestKilledAsItJoins: a member that is killed a moment after its start has its log, and a database
+// that doesn't know of it yet. It was taken for one that had been removed.
+func TestKilledAsItJoins(t *testing.T) {
+	g := newGrown(t)
+	g.start("a", "")
+	g.start("b", "a")
+	g.voters("a", 2)
+	g.start("c", "a")
+	g.voters("a", 3)
+	g.stop("c")
+	if err := os.Remove(filepath.Join(g.dirs["c"], "etcd", "member", "snap", "db")); err != nil {
+		t.Fatal(err)
+	}
+	g.start("c", "")
+	g.voters("a", 3)
+	g.stop("b")
+	g.put("c", "/k", "1")
+	g.want("a", "/k", "1")
+}
+
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.5:0")

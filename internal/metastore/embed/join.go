@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+
 	"tidemark/internal/metastore/etcd"
 	"tidemark/internal/metastore/member"
 )
@@ -124,8 +126,11 @@ func (s *Server) startMember(ctx context.Context, fresh bool) error {
 	if err := s.launchMember(ctx, fresh); err != nil {
 		return err
 	}
-	if !fresh && s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID()) == nil {
-		return s.errRemoved()
+	if id := s.etcd.Server.MemberID(); !fresh && s.etcd.Server.Cluster().Member(id) == nil {
+		if c, ok := s.etcd.Server.Cluster().(*membership.RaftCluster); !ok || c.IsIDRemoved(id) {
+			return s.errRemoved()
+		}
+		fresh = true // it was killed before its database knew who the members are
 	}
 	if !fresh && !s.etcd.Server.IsLearner() {
 		if err := s.awaitReady(ctx, s.etcd); err != nil {
