@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
+	"tidemark/internal/core/types"
 	"tidemark/internal/source"
 	"tidemark/internal/wire"
 )
@@ -55,6 +57,41 @@ func (s *sides) mayReverse(ctx context.Context) error {
 	return nil
 }
 
+// reverse has the old side become a mirror of this cluster.
+func (s *sides) reverse(ctx context.Context) string {
+	if !s.tidemark {
+		return "The source is no Tidemark: it can't become a mirror of this cluster."
+	}
+	client, err := s.r.source()
+	if err != nil {
+		return err.Error()
+	}
+	body, err := json.Marshal(s.reversal())
+	if err == nil {
+		err = s.askAny(ctx, client, askReverse, body)
+	}
+	if err != nil {
+		return fmt.Sprintf("The old side is not a mirror yet: %v. There: `mirror create %s-back --no-start`, or `mirror alter` if it is there, with what this cluster's listener wants by --source-config; then `mirror failback %s-back`.", err, s.name, s.name)
+	}
+	return fmt.Sprintf("The old side mirrors this cluster now (mirror %s-back there).", s.name)
+}
+
+// askAny asks one broker of the old side, another one where that can't be reached: each has
+// all of them do their part, and asked twice it is one order.
+func (s *sides) askAny(ctx context.Context, client Source, what string, body []byte) (err error) {
+	var asked []types.BrokerID
+	for _, p := range s.list {
+		if slices.Contains(asked, p.leader) {
+			continue
+		}
+		asked = append(asked, p.leader)
+		if _, err = client.Verb(ctx, p.leader, what, body, peerPatience); err == nil || !source.IsRetriable(err) {
+			return err
+		}
+	}
+	return err
+}
+
 // lookReverse tries, at the old side, whether the new one can be reached as a mirror would.
 func (m *Mirrors) lookReverse(ctx context.Context, q *asked) error {
 	if q.Reverse == nil {
@@ -90,4 +127,42 @@ func (m *Mirrors) tryReach(ctx context.Context, rec *meta.MirrorRecord, clusterI
 		err = fmt.Errorf("%s is cluster %s, not %s", strings.Join(rec.Bootstrap, ","), md.ClusterID, clusterID)
 	}
 	return err
+}
+
+// takeReverse makes this cluster's fenced partitions a mirror of the cluster that
+// fenced them. Only who holds the fence may ask.
+func (m *Mirrors) takeReverse(ctx context.Context, q *asked) error {
+	if q.Reverse == nil {
+		return wire.Errorf(wire.ErrInvalidRequest, "no mirror is described")
+	}
+	image := m.o.Node.Image()
+	var topics []string
+	for _, t := range q.Topics {
+		for _, n := range t.Partitions {
+			rec, _ := image.Partition(t.ID, n)
+			isDone := rec != nil && isRunningMirror(image, rec, q.Reverse.Name) && rec.Mirror.SourceClusterID == q.ClusterID // asked once more
+			if !isDone && !q.holdsFence(rec) {
+				return wire.Errorf(wire.ErrPolicyViolation, "%s-%d is not closed for start %s of cluster %s", t.Name, n, q.StartID, q.ClusterID)
+			}
+		}
+		topics = append(topics, t.Name)
+	}
+	switch err := m.Create(ctx, *q.Reverse); {
+	case errors.Is(err, ErrExists):
+		// It may be of another cluster, of which this one has a copy, too.
+		if e, ok := m.o.Node.Image().Mirror(q.Reverse.Name); ok {
+			if err := m.tryReach(ctx, e.Record, q.ClusterID); err != nil {
+				return wire.Errorf(wire.ErrPolicyViolation, "mirror %s is there already, and does not lead to cluster %s: %v", q.Reverse.Name, q.ClusterID, err)
+			}
+		}
+	case err != nil:
+		return wire.Errorf(wire.ErrInvalidRequest, "%v", err)
+	}
+	// Everything that was written here is there: a start that would cut needs a
+	// plan, and is refused (R24).
+	_, err := m.Failback(ctx, q.Reverse.Name, FailbackRequest{PreviewRequest: PreviewRequest{Topics: topics}})
+	if err != nil {
+		return wire.Errorf(wire.ErrPolicyViolation, "%v", err)
+	}
+	return nil
 }

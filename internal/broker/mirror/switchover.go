@@ -9,13 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"tidemark/internal/broker/coordinator/transactions"
 	"tidemark/internal/clock"
 	"tidemark/internal/core/meta"
 	core "tidemark/internal/core/mirror"
 	"tidemark/internal/core/types"
 	"tidemark/internal/source"
-	"tidemark/internal/wire"
 )
 
 // SwitchoverRequest changes sides without losing a record.
@@ -480,12 +478,6 @@ func (s *sides) ask(ctx context.Context, what string, again bool) ([]fenced, err
 	return all, errors.Join(faults...)
 }
 
-// holdsFence reports whether a partition is closed for who asks.
-func (q *asked) holdsFence(rec *meta.PartitionRecord) bool {
-	return rec != nil && rec.Fence != nil && rec.Fence.IsOfStart(meta.Fence{ClusterID: q.ClusterID, StartID: q.StartID}) &&
-		(rec.Fence.Attempt.IsZero() || rec.Fence.Attempt == q.Attempt)
-}
-
 func (q *asked) add(p switched) {
 	n := len(q.Topics)
 	if n == 0 || q.Topics[n-1].ID != p.id.Topic {
@@ -577,202 +569,4 @@ func (s *sides) lookAgain(ctx context.Context, ends map[types.TopicPartition]typ
 	}
 	slices.Sort(words)
 	return words
-}
-
-// reverse has the old side become a mirror of this cluster.
-func (s *sides) reverse(ctx context.Context) string {
-	if !s.tidemark {
-		return "The source is no Tidemark: it can't become a mirror of this cluster."
-	}
-	client, err := s.r.source()
-	if err != nil {
-		return err.Error()
-	}
-	body, err := json.Marshal(s.reversal())
-	if err == nil {
-		_, err = client.Verb(ctx, s.list[0].leader, askReverse, body, peerPatience)
-	}
-	if err != nil {
-		return fmt.Sprintf("The old side is not a mirror yet: %v. There: `mirror create %s-back --no-start`, or `mirror alter` if it is there, with what this cluster's listener wants by --source-config; then `mirror failback %s-back`.", err, s.name, s.name)
-	}
-	return fmt.Sprintf("The old side mirrors this cluster now (mirror %s-back there).", s.name)
-}
-
-// forMirror answers what another cluster's mirror asks of its source.
-func (m *Mirrors) forMirror(ctx context.Context, what string, body []byte) ([]byte, error) {
-	var q asked
-	if err := json.Unmarshal(body, &q); err != nil || q.ClusterID == "" || q.StartID == "" || len(q.Topics) == 0 {
-		return nil, wire.Errorf(wire.ErrInvalidRequest, "the body of %s can't be read", what)
-	}
-	switch what {
-	case askReverse:
-		return nil, m.takeReverse(ctx, &q)
-	case askReverseLook:
-		return nil, m.lookReverse(ctx, &q)
-	case askSettle:
-		return m.settleSource(ctx, &q)
-	}
-	image := m.o.Node.Image()
-	_, hasTxns := image.TopicByName(transactions.StateTopic)
-	f := meta.Fence{ClusterID: q.ClusterID, StartID: q.StartID, At: m.o.Node.Now()}
-	if image.FeatureLevel(meta.FeatureMetadata) >= meta.LevelAttempts {
-		f.Attempt = q.Attempt
-	}
-	change := fenceChange(what, f)
-	var out []fenced
-	for _, t := range q.Topics {
-		for _, n := range t.Partitions {
-			f := fenced{TopicPartition: types.TopicPartition{Topic: t.Name, Partition: n}, LogEnd: types.NoOffset, LeaderEpoch: types.NoLeaderEpoch, Transactions: hasTxns}
-			if err := m.changeFence(ctx, meta.PartitionID{Topic: t.ID, Number: n}, &f, change); err != nil {
-				f.Fault = err.Error()
-			}
-			out = append(out, f)
-		}
-	}
-	m.tellFences(out, fmt.Sprintf("start %s of cluster %s, switchover %d", q.StartID, q.ClusterID, q.Attempt.Number))
-	return json.Marshal(out)
-}
-
-// fenceChange is what a mirror's question makes of a partition's record.
-func fenceChange(what string, f meta.Fence) func(*meta.PartitionRecord) (meta.PartitionRecord, error) {
-	return func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) {
-		switch {
-		case what == askFence:
-			return core.CloseForSwitchover(rec, f)
-		case what == askReopen && (f.Attempt.IsZero() || rec.Fence != nil && rec.Fence.Attempt.IsZero()):
-			return core.Reopen(rec, f.StartID)
-		}
-		return core.TakeBack(rec, f)
-	}
-}
-
-// changeFence writes one partition's fence and gives the log end in the new epoch,
-// once that is committed: no client's write follows it.
-func (m *Mirrors) changeFence(ctx context.Context, id meta.PartitionID, f *fenced, change func(*meta.PartitionRecord) (meta.PartitionRecord, error)) error {
-	for try := 1; ; try++ {
-		p, held := m.o.Node.Partition(id.Topic, id.Number)
-		if !held {
-			return errors.New("this broker doesn't hold the partition")
-		}
-		_, rec, rev, err := snapshot(ctx, p)
-		if err != nil {
-			return err
-		}
-		next, err := change(rec)
-		if err != nil {
-			return err
-		}
-		if string(next.Encode()) != string(rec.Encode()) {
-			refused, err := m.writeAll(ctx, []*awaited{newAwaited(id, rev, next)})
-			if err != nil {
-				return err
-			}
-			switch {
-			case refused > 0 && try < commitTries:
-				continue
-			case refused > 0:
-				return fmt.Errorf("others wrote its record each of the %d times that its fence was to change; try again", try)
-			}
-			f.Opened, f.closed = rec.Fence != nil && next.Fence == nil, f.closed || rec.Fence == nil && next.Fence != nil
-		}
-		if err := awaitServing(ctx, p, next.LeaderEpoch); err != nil {
-			return err
-		}
-		err = p.Do(ctx, func(o Owned) error {
-			if rec, _ = o.Record(); rec == nil || o.Log() == nil || !o.Leading() {
-				return errors.New("this broker doesn't lead the partition")
-			}
-			if next.Fence != nil && (rec.Fence == nil || *rec.Fence != *next.Fence) {
-				return errors.New("its fence was taken back meanwhile")
-			}
-			// Together: where nothing is open, the end is final.
-			f.LeaderEpoch, f.LogEnd, f.Open = rec.LeaderEpoch, o.Log().View().LogEnd, openOf(o.Log())
-			return nil
-		})
-		if err == nil && f.LeaderEpoch != next.LeaderEpoch && try < commitTries {
-			continue // an election in between: what the fence said holds in that epoch too
-		}
-		return err
-	}
-}
-
-// takeReverse makes this cluster's fenced partitions a mirror of the cluster that
-// fenced them. Only who holds the fence may ask.
-func (m *Mirrors) takeReverse(ctx context.Context, q *asked) error {
-	image := m.o.Node.Image()
-	var topics []string
-	for _, t := range q.Topics {
-		for _, n := range t.Partitions {
-			rec, _ := image.Partition(t.ID, n)
-			if !q.holdsFence(rec) {
-				return wire.Errorf(wire.ErrPolicyViolation, "%s-%d is not closed for start %s of cluster %s", t.Name, n, q.StartID, q.ClusterID)
-			}
-		}
-		topics = append(topics, t.Name)
-	}
-	if q.Reverse == nil {
-		return wire.Errorf(wire.ErrInvalidRequest, "no mirror is described")
-	}
-	if err := m.Create(ctx, *q.Reverse); err != nil && !errors.Is(err, ErrExists) {
-		return wire.Errorf(wire.ErrInvalidRequest, "%v", err)
-	}
-	// Everything that was written here is there: a start that would cut needs a
-	// plan, and is refused (R24).
-	_, err := m.Failback(ctx, q.Reverse.Name, FailbackRequest{PreviewRequest: PreviewRequest{Topics: topics}})
-	if err != nil {
-		return wire.Errorf(wire.ErrPolicyViolation, "%v", err)
-	}
-	return nil
-}
-
-// Reopen opens what a switchover closed here and did not take back, by an
-// operator's word. Whoever opens a source whose mirror was promoted has two primaries.
-func (m *Mirrors) Reopen(ctx context.Context, topics []string) ([]string, error) {
-	list, err := m.everywhere(ctx, partReopen, part{Topics: topics}, peerPatience)
-	var words []string
-	for _, o := range list {
-		if o.Reason != "" {
-			err = errors.Join(err, errors.New(o.sentence()))
-		} else {
-			words = append(words, o.String()+": clients may write again")
-		}
-	}
-	left := m.closedOf(topics, list)
-	for _, tp := range left {
-		err = errors.Join(err, fmt.Errorf("%s is still closed for a switchover: no leader of it has answered; try again once it has one: %w", tp, ErrState))
-	}
-	if len(list)+len(left) == 0 && err == nil {
-		err = fmt.Errorf("no partition is closed for a switchover: %w", ErrState)
-	}
-	return words, err
-}
-
-// closedOf lists the partitions that are closed for a switchover, and that no leader spoke for.
-func (m *Mirrors) closedOf(topics []string, spoken []outcome) []types.TopicPartition {
-	image, p := m.o.Node.Image(), part{Topics: topics}
-	var left []types.TopicPartition
-	for t := range image.TopicsByName() {
-		for e := range image.PartitionsOf(t.ID) {
-			tp := types.TopicPartition{Topic: t.Record.Name, Partition: e.ID.Number}
-			if e.Record != nil && e.Record.Fence != nil && p.names(t.Record.Name) &&
-				!slices.ContainsFunc(spoken, func(o outcome) bool { return o.TopicPartition == tp }) {
-				left = append(left, tp)
-			}
-		}
-	}
-	return left
-}
-
-func (m *Mirrors) reopenHere(ctx context.Context, p part) ([]outcome, error) {
-	list := m.ledHere(m.o.Node.Image(), func(t *meta.Topic, e *meta.Partition) bool { return e.Record.Fence != nil && p.names(t.Record.Name) })
-	out, fences := make([]outcome, len(list)), make([]fenced, len(list))
-	for i, l := range list {
-		out[i].TopicPartition, fences[i].TopicPartition = l.tp, l.tp
-		err := m.changeFence(ctx, l.id, &fences[i], func(rec *meta.PartitionRecord) (meta.PartitionRecord, error) { return core.Reopen(rec, "") })
-		if err != nil {
-			out[i] = refusedOutcome(l.tp, err)
-		}
-	}
-	m.tellFences(fences, "an operator's order to reopen")
-	return out, nil
 }
