@@ -24,7 +24,7 @@ demo: $(BIN) ## a source and a standby in one process: mirror, unclean election,
 	$(BIN) demo --once
 
 test: ## unit, property, vector and end-to-end tests
-	$(GO) test -timeout 15m ./...
+	$(GO) test -timeout 40m ./...
 
 explore: $(BIN) ## every order of every operation on two small clusters, as deep as T (default 60s; 1h) allows on two cores
 	$(BIN) sim --exhaustive --for $(T) -j 2
