@@ -30,7 +30,7 @@ explore: $(BIN) ## every order of every operation on two small clusters, as deep
 	$(BIN) sim --exhaustive --for $(T) -j 2
 
 race: ## the same under the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 60m ./...
 
 fuzz: ## every fuzz target for T (default 60s) each
 	@set -e; for p in $(FUZZ_PACKAGES); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
