@@ -53,7 +53,7 @@ func CanReset(ctx context.Context, o Options) error {
 
 // resettable gives what a folder's member knows of its cluster, if it may be reset.
 func resettable(ctx context.Context, o Options) (*place, error) {
-	if !exists(filepath.Join(o.Dir, etcdFolder)) {
+	if !exists(filepath.Join(o.Dir, etcdFolder, "member")) { // what the disk is mounted at may be there
 		return nil, errNoMember(o.Dir)
 	}
 	p, err := readPlace(o.Dir)

@@ -97,7 +97,7 @@ func moveAside(dir string) (string, error) {
 // Edit lets edit change the metadata of a stopped node's lone member.
 func Edit(ctx context.Context, o Options, edit func(context.Context, metastore.Store) error) error {
 	o.Join = nil
-	if !exists(filepath.Join(o.Dir, etcdFolder)) {
+	if !exists(filepath.Join(o.Dir, etcdFolder, "member")) { // what the disk is mounted at may be there
 		return errNoMember(o.Dir)
 	}
 	p, err := readPlace(o.Dir)
