@@ -14,7 +14,7 @@ const (
 	// leaseTime is the brokers' session time-out: some freezes and cuts last longer.
 	leaseTime = 4 * time.Second
 	// healLimit bounds each wait for a cluster that nothing harms any more.
-	healLimit = 90 * time.Second
+	healLimit = 3 * time.Minute
 	// offsetsTopic is compared too: groups' commits are writes like others.
 	offsetsTopic = "__consumer_offsets"
 	// stateTopic holds what the coordinators of transactions know.

@@ -18,7 +18,7 @@ const (
 	// leaseTime is the brokers' session time-out: some freezes and cuts last longer.
 	leaseTime = 5 * time.Second
 	// healLimit bounds each wait for clusters that nothing harms meanwhile.
-	healLimit = 120 * time.Second
+	healLimit = 4 * time.Minute
 	// verbLimit bounds how long an operator has to repeat a verb while clusters are harmed.
 	verbLimit = 240 * time.Second
 	// callTimeout bounds one request of an operator that answers at once.

@@ -155,7 +155,7 @@ func TestSwitchoverFromAnotherSource(t *testing.T) {
 			}
 		}
 	}()
-	_, err := b.any().Mirrors().Switchover(harness.Context(t), "m", mirror.SwitchoverRequest{TimeoutMs: 500, SettleMs: 200})
+	_, err := b.any().Mirrors().Switchover(harness.Context(t), "m", mirror.SwitchoverRequest{TimeoutMs: 3000, SettleMs: 2000}) // a stall that the writer shares is shorter
 	close(stop)
 	harness.Receive(t, "the writer ends", done)
 	if err == nil || !strings.Contains(err.Error(), "still move") {

@@ -296,7 +296,7 @@ func TestNewProtocolOutlivesItsCoordinator(t *testing.T) {
 func TestNewProtocolTools(t *testing.T) {
 	const class = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 	ctx := testContext(t, 4*time.Minute)
-	n := startNode(t, "serve", "--set", "offsets.topic.num.partitions=1", "--set", "group.consumer.session.timeout.ms=10000", "--set", "group.consumer.heartbeat.interval.ms=1000")
+	n := startNode(t, "serve", "--set", "offsets.topic.num.partitions=1", "--set", "group.consumer.session.timeout.ms=20000", "--set", "group.consumer.heartbeat.interval.ms=1000")
 	cl := client(t, n.kafka, partitioned())
 	createTopic(ctx, t, cl, "shown", 4, 1)
 	produceValues(ctx, t, cl, "shown", 4, 0, 40)
