@@ -55,3 +55,20 @@ func TestWhoWasLateJoinsForWhatItHasFetchedSince(t *testing.T) {
 		t.Errorf("it stays out: %+v", change)
 	}
 }
+
+// TestWhoCameBackJoinsForWhatItHasFetchedSince: a broker restarts, and its new process has
+// fetched up to the end of an idle log before the record comes in which the old one is in sync no more.
+func TestWhoCameBackJoinsForWhatItHasFetchedSince(t *testing.T) {
+	l, state, fetch := ledWithFollowerAt(t, 10)
+	l.SetBroker(2, BrokerView{Epoch: 12})
+	fetch.BrokerEpoch = 12
+	if _, change, denied := l.Fetched(fetch); denied != Granted || change != nil {
+		t.Fatal(denied, change)
+	}
+	state.Revision, state.ISR = 6, state.ISR[:1]
+	l.Lead(1, state)
+	change := l.Join(0)
+	if change == nil || len(change.ISR) != 2 || change.ISR[1].BrokerEpoch != 12 {
+		t.Errorf("it stays out: %+v", change)
+	}
+}

@@ -127,12 +127,13 @@ func (l *Leader) Lead(local types.BrokerID, s LeaderState) (isNew, ok bool) {
 // forgetWhoLeft has those whom another than this leader has taken out of the ISR prove
 // their positions anew: one whose disk failed would be let in again for what it once
 // fetched (R15). Whom this leader meant to take out was late, and what it has fetched since
-// counts: it may stand at the end of an idle log, where it asks for nothing again (KIP-227).
+// counts: it may stand at the end of an idle log, where it asks for nothing again (KIP-227). So
+// does what a later process of a broker has fetched before its earlier one was taken out.
 func (l *Leader) forgetWhoLeft(isr []meta.ISRMember) {
 	for _, m := range l.isr {
 		isHim := func(n meta.ISRMember) bool { return n.ID == m.ID }
 		isOurs := l.pending != nil && !slices.ContainsFunc(l.pending.ISR, isHim)
-		if p := l.followers[m.ID]; p != nil && !isOurs && !slices.ContainsFunc(isr, isHim) {
+		if p := l.followers[m.ID]; p != nil && !isOurs && p.brokerEpoch <= m.BrokerEpoch && !slices.ContainsFunc(isr, isHim) {
 			p.provedIn = types.NoLeaderEpoch
 		}
 	}
