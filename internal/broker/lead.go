@@ -30,6 +30,8 @@ type fetchNotes struct {
 	mu   sync.Mutex // guards the following
 	list []replica.FollowerFetch
 	sent bool // an event is on its way to the shard
+
+	spare []replica.FollowerFetch // memory for the next list; the shard's
 }
 
 // noteFetch hands a follower's fetch, which was answered and did not diverge, to
@@ -56,8 +58,9 @@ func (p *Partition) countFetches() {
 	n := &p.fetches
 	n.mu.Lock()
 	list := n.list
-	n.list, n.sent = nil, false
+	n.list, n.sent = n.spare[:0], false
 	n.mu.Unlock()
+	n.spare = list
 	if !p.leads() {
 		return
 	}

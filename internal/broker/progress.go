@@ -1,7 +1,7 @@
 package broker
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"sync"
 )
@@ -11,41 +11,43 @@ import (
 // partitions, and goes when its request ends.
 type progress struct {
 	mu sync.Mutex // guards the following; never held across a subscriber's function
-	// subs is nil while nobody waits: an idle partition costs nothing.
-	subs map[uint64]func()
+	// subs are in the order of their ids, so that a simulated run has one order.
+	subs []subscriber
 	next uint64
+}
+
+type subscriber struct {
+	id uint64
+	f  func()
 }
 
 // subscribe has f called at each move until cancel.
 func (g *progress) subscribe(f func()) (cancel func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.subs == nil {
-		g.subs = make(map[uint64]func())
-	}
 	id := g.next
 	g.next++
-	g.subs[id] = f
+	g.subs = append(g.subs, subscriber{id, f})
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		delete(g.subs, id)
+		at, ok := slices.BinarySearchFunc(g.subs, id, func(s subscriber, id uint64) int { return cmp.Compare(s.id, id) })
+		if ok {
+			g.subs = slices.Delete(g.subs, at, at+1)
+		}
+		if len(g.subs) == 0 {
+			g.subs = nil // an idle partition costs nothing
+		}
 	}
 }
 
 // fire calls every subscriber.
 func (g *progress) fire() {
+	var few [4]subscriber // mostly the followers of a partition
 	g.mu.Lock()
-	if len(g.subs) == 0 {
-		g.mu.Unlock()
-		return
-	}
-	list := make([]func(), 0, len(g.subs))
-	for _, id := range slices.Sorted(maps.Keys(g.subs)) { // a simulated run has one order
-		list = append(list, g.subs[id])
-	}
+	list := append(few[:0], g.subs...)
 	g.mu.Unlock()
-	for _, f := range list {
-		f()
+	for _, s := range list {
+		s.f()
 	}
 }

@@ -209,11 +209,12 @@ func (p *Partition) highWatermark(v log.View) types.Offset {
 
 // publish replaces the serving state if it has changed.
 func (p *Partition) publish() bool {
-	next := p.computeServing()
-	old := p.serving.Load()
-	if *old == *next {
+	now := p.computeServing()
+	if *p.serving.Load() == now {
 		return false
 	}
+	next := new(serving) // only now: a refresh that changes nothing allocates nothing
+	*next = now
 	p.checkServing(next)
 	p.serving.Store(next)
 	if next.err != nil {
@@ -237,8 +238,8 @@ func (p *Partition) checkServing(s *serving) {
 	assert.That(p.env.rules.Log.EpochAtFirstRecord || ok && last.Epoch == s.epoch, "I-121: %s is served in leader epoch %d, its history ends with %v", p.tp, s.epoch, last)
 }
 
-func (p *Partition) computeServing() *serving {
-	s := &serving{log: p.log, epoch: types.NoLeaderEpoch, leader: types.NoBroker, registration: types.NoBrokerEpoch}
+func (p *Partition) computeServing() serving {
+	s := serving{log: p.log, epoch: types.NoLeaderEpoch, leader: types.NoBroker, registration: types.NoBrokerEpoch}
 	if p.record != nil {
 		s.epoch, s.leader = p.record.LeaderEpoch, p.record.Leader
 		s.minISR = len(p.record.ISR) >= p.record.MinISRNow()

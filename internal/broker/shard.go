@@ -180,6 +180,11 @@ func (s *shard) wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (
 	if clock.Of(ctx) != nil {
 		return clock.Wait(ctx, d, ch)
 	}
+	select {
+	case <-ch: // it has run on this goroutine, mostly
+		return true, nil
+	default:
+	}
 	if n, err := clock.WaitAny(ctx, d, ch, s.done); err != nil || n <= 0 {
 		return n == 0, err
 	}

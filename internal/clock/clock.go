@@ -95,6 +95,11 @@ func WaitAny(ctx context.Context, d time.Duration, chs ...<-chan struct{}) (int,
 
 // waitReally is WaitAny in real time; a nil channel is never ready.
 func waitReally(ctx context.Context, d time.Duration, ch [anyMost]<-chan struct{}) (int, error) {
+	select {
+	case <-ch[0]: // no timer for what is there already
+		return 0, nil
+	default:
+	}
 	var timer <-chan time.Time
 	if d != Forever {
 		t := time.NewTimer(d)

@@ -140,12 +140,15 @@ type Session struct {
 	zeroIDs  int // wanted partitions without topic id
 	byID     map[types.TopicID]string
 	rotation int
+	answers  uint64 // taken so far
 }
 
 type wantedPartition struct {
 	FetchPartition
 	dirty bool
 	place int // in order
+	// answered is the number of the last answer that held it (Session.answers).
+	answered uint64
 	// highWatermark and logStart are as last answered in this session.
 	highWatermark, logStart types.Offset
 }
@@ -473,16 +476,12 @@ func (s *Session) forgotten() []kmsg.FetchRequestForgottenTopic {
 
 // addUnchanged answers for the broker what it was newly asked and left out.
 func (s *Session) addUnchanged(a *FetchAnswer, asked []types.TopicPartition) {
-	answered := make(map[types.TopicPartition]bool, len(a.Partitions))
-	for i := range a.Partitions {
-		answered[a.Partitions[i].TopicPartition] = true
-	}
 	for _, tp := range asked {
 		w := s.wanted[tp]
-		if w == nil || !w.dirty || answered[tp] {
+		if w == nil || !w.dirty || w.answered == s.answers {
 			continue
 		}
-		answered[tp] = true
+		w.answered = s.answers
 		a.Partitions = append(a.Partitions, FetchedPartition{
 			TopicPartition: tp, Asked: w.FetchPartition, Unchanged: true,
 			HighWatermark: w.highWatermark, LastStable: types.NoOffset, LogStart: w.logStart,
@@ -526,7 +525,7 @@ func (s *Session) advance(id int32) {
 // answer checks the response against what was asked.
 func (s *Session) answer(broker string, resp *kmsg.FetchResponse, f *frame) (*FetchAnswer, error) {
 	a := &FetchAnswer{Version: resp.Version, Throttle: time.Duration(max(resp.ThrottleMillis, 0)) * time.Millisecond, frame: f}
-	seen := map[types.TopicPartition]bool{}
+	s.answers++
 	for i := range resp.Topics {
 		rt := &resp.Topics[i]
 		topic := rt.Topic
@@ -542,10 +541,10 @@ func (s *Session) answer(broker string, resp *kmsg.FetchResponse, f *frame) (*Fe
 			if w == nil || (resp.Version >= 13 && w.TopicID != types.TopicID(rt.TopicID)) {
 				return nil, protocolError(broker, "Fetch", "an answer for %s, which was not asked for", tp)
 			}
-			if seen[tp] {
+			if w.answered == s.answers {
 				return nil, protocolError(broker, "Fetch", "two answers for %s", tp)
 			}
-			seen[tp] = true
+			w.answered = s.answers
 			p := fetchedFrom(broker, w.FetchPartition, &rt.Partitions[j])
 			if p.Code == 0 && p.Err == nil && p.Diverging == nil {
 				w.highWatermark, w.logStart = p.HighWatermark, p.LogStart
