@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // recorder is a test that may fail without failing this one.
@@ -55,4 +57,24 @@ func TestNoError(t *testing.T) {
 	}()
 	NoError(r, 5*time.Millisecond, "never", func() error { return wrong })
 	t.Error("came back")
+}
+
+func TestLeaks(t *testing.T) {
+	end, looks := make(chan struct{}), 0
+	go func() { <-end }()
+	err := leaks(patience, func() error {
+		if looks++; looks == 3 {
+			close(end) // what was closed ends a moment later
+		}
+		return goleak.Find(goleak.IgnoreAnyFunction("testing.(*M).startAlarm.func1"), goleak.IgnoreTopFunction("testing.(*T).Run"))
+	})
+	if err != nil || looks < 3 {
+		t.Errorf("%d looks: %v", looks, err)
+	}
+	stays := make(chan struct{})
+	defer close(stays)
+	go func() { <-stays }()
+	if err := leaks(5*time.Millisecond, func() error { return goleak.Find() }); err == nil || !strings.Contains(err.Error(), "TestLeaks") {
+		t.Errorf("a goroutine that stays: %v", err)
+	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"tidemark/internal/await"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
@@ -21,7 +19,7 @@ import (
 	"tidemark/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 // world is what outlives a node in a test: its disk and its metadata.
 type world struct {

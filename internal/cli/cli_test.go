@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
+
+	"tidemark/internal/await"
 )
 
 // TestMain runs the tests, or, when a script executes `tidemark`, the program itself.
@@ -27,7 +28,7 @@ type leakChecked struct{ m *testing.M }
 func (l leakChecked) Run() int {
 	code := l.m.Run()
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := await.Leaks(); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			return 1
 		}

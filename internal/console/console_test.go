@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
+	"tidemark/internal/await"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
@@ -25,7 +25,7 @@ import (
 	"tidemark/internal/vault"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 // fakeNode answers what a test wants to see.
 type fakeNode struct {

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"tidemark/internal/await"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 // TestStory tells the story once; every claim must hold.
 func TestStory(t *testing.T) {

@@ -6,12 +6,11 @@ import (
 	"slices"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"tidemark/internal/await"
 	"tidemark/internal/vfs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 func open(t *testing.T, o Options) (*Journal, []string) {
 	t.Helper()

@@ -3,7 +3,7 @@ package net
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"tidemark/internal/await"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }

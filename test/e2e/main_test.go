@@ -6,13 +6,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"tidemark/internal/await"
 	"tidemark/test/e2e/harness"
 )
 
 // TestMain runs the tests, or is a node that one of them has started.
 func TestMain(m *testing.M) {
 	harness.RunProgram()
-	goleak.VerifyTestMain(m,
+	await.NoLeaks(m,
 		// sarama's metrics have one ticker for the process, which nothing ends.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
 		// Members of the metadata quorum keep idle HTTP connections to each other for a while after their end.

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"tidemark/internal/await"
 	"tidemark/internal/core/control"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
@@ -17,7 +16,7 @@ import (
 	"tidemark/internal/metastore/mem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 // fakeNode is a broker without partitions on a store in memory.
 type fakeNode struct {

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"tidemark/internal/await"
 	"tidemark/internal/batch"
 	"tidemark/internal/broker/api"
 	"tidemark/internal/broker/coordinator/statelog"
@@ -21,7 +20,7 @@ import (
 	"tidemark/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 const testCluster = "cluster0cluster0cluste"
 

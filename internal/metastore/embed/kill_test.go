@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"tidemark/internal/await"
 	"tidemark/internal/core/meta"
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/embed"
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	// Members keep idle HTTP connections to each other for a while after their end.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+	await.NoLeaks(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"), goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"))
 }
 

@@ -18,9 +18,9 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"tidemark/internal/await"
 	"tidemark/internal/metastore/etcd"
 )
 
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	await.NoLeaks(m)
 }
 
 // runMember serves until its standard input ends, so that it never outlives the tests.

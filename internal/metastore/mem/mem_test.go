@@ -4,14 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"tidemark/internal/await"
 	"tidemark/internal/metastore"
 	"tidemark/internal/metastore/mem"
 	"tidemark/internal/metastore/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Subject {

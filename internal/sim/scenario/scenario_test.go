@@ -5,8 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"tidemark/internal/await"
 	"tidemark/internal/broker"
 	"tidemark/internal/broker/mirror"
 	"tidemark/internal/core/meta"
@@ -16,7 +15,7 @@ import (
 	"tidemark/internal/log"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 // TestScenario plays every story of the file.
 func TestScenario(t *testing.T) {

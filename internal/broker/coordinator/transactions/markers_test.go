@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"tidemark/internal/await"
 	"tidemark/internal/broker/coordinator/statelog"
 	"tidemark/internal/core/errcode"
@@ -22,7 +20,7 @@ import (
 	"tidemark/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.NoLeaks(m) }
 
 // town is a cluster as couriers see it: who leads which partition of topic "t", and
 // what their brokers say.
