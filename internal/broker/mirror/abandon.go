@@ -91,18 +91,20 @@ func (m *Mirrors) abandonHere(ctx context.Context, p part) ([]outcome, error) {
 
 // abandonOne takes back what the start of an order began; empty: whichever it is. Nobody
 // copies beside it until its outcome is certain, as beside a promotion (I-251).
-func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, p part) (outcome, *awaited) {
+func (m *Mirrors) abandonOne(ctx context.Context, r *run, l led, p part) (out outcome, change *awaited) {
 	if m.isUnsettled(l.id) {
 		return refusedOutcome(l.tp, &core.Refusal{Reason: core.StaleRequest, Detail: "it isn't known yet whether its promotion has happened; try again"}), nil
 	}
 	m.beginsPromotion(l.id)
-	out, change := m.abandonHalted(ctx, r, l, p)
-	if change == nil {
-		m.settlesPromotion(l.id)
-		return out, nil
+	defer func() {
+		if change == nil { // also after a panic
+			m.settlesPromotion(l.id)
+		}
+	}()
+	if out, change = m.abandonHalted(ctx, r, l, p); change != nil {
+		tell := change.done
+		change.done = func(applied bool) { m.settlesPromotion(l.id); tell(applied) }
 	}
-	tell := change.done
-	change.done = func(applied bool) { m.settlesPromotion(l.id); tell(applied) }
 	return out, change
 }
 

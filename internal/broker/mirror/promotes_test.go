@@ -180,6 +180,13 @@ func TestACopierGoesOnAfterAPromotionThatCameToNothing(t *testing.T) {
 	if out, change := m.abandonOne(t.Context(), r, led{id: id, part: unready{n: &leadingNode{}}}, part{Mirror: "m"}); change != nil || out.Reason == "" || m.isUnsettled(id) {
 		t.Errorf("refused, an abandon leaves %+v, unsettled %t", out, m.isUnsettled(id))
 	}
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = m.abandonOne(t.Context(), r, led{id: id}, part{Mirror: "m"}) // it has no partition: a panic
+	}()
+	if m.isUnsettled(id) {
+		t.Error("a panic leaves the partition without a copier")
+	}
 	r.work.Wait()
 }
 
