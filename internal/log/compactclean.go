@@ -129,7 +129,7 @@ func (cl *cleaner) judge(h *batch.Header, raw []byte) (v verdict) {
 		cl.s.aborted = append(cl.s.aborted, end.aborted)
 	}
 	horizonPassed := h.HasDeleteHorizon() && h.BaseTimestamp <= cl.c.now
-	v.dropRecords = end.empty && horizonPassed || h.RecordsCount == 0
+	v.dropRecords = end.empty && horizonPassed || h.RecordsCount == 0 || cl.c.l.o.Rules.DropMarkers
 	v.needHorizon = end.empty && !h.HasDeleteHorizon()
 	return v
 }

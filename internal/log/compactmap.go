@@ -35,7 +35,7 @@ func (m *keyMap) newest(key []byte) (types.Offset, bool) {
 func (c *Compaction) buildMap(ctx context.Context) (*keyMap, error) {
 	m := &keyMap{offsets: make(map[[md5.Size]byte]types.Offset), latest: c.from - 1, max: c.limits.MaxKeys}
 	// What has ended below the walk's start can't end in it.
-	t := newTxnFilter(slices.DeleteFunc(slices.Clone(c.aborted), func(a txn.Aborted) bool { return a.LastOffset < c.from }))
+	t := newTxnFilter(slices.DeleteFunc(slices.Clone(c.aborted), func(a txn.Aborted) bool { return a.LastOffset < c.from || c.l.o.Rules.CompactAborted }))
 	for i := range c.segs {
 		p := &c.segs[i]
 		if p.next <= c.from {

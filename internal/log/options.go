@@ -61,6 +61,10 @@ type Rules struct {
 	RetainAboveMark bool
 	// CompactNewest: compaction drops the newest record of a key with the others.
 	CompactNewest bool
+	// CompactAborted (KIP-98): a record of an aborted transaction counts as the newest of its key.
+	CompactAborted bool
+	// DropMarkers (KIP-98): compaction drops markers while records of their transactions are left.
+	DropMarkers bool
 	// AnyCoordinatorEpoch (KIP-98): a marker is taken of a coordinator that a later one has followed.
 	AnyCoordinatorEpoch bool
 	// CutSharedInPlace (I-310): a file that a fork holds too is cut like any other.

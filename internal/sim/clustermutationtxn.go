@@ -51,6 +51,10 @@ func txnMutations() []*Mutation {
 				o.SlowWatch = 0.4
 				o.Rates["cut-store"], o.Rates["cut-link"] = 10, 15
 			}}},
+		{Name: "txn-compact-aborted", Rule: "KIP-98: compaction takes an aborted record for the newest of its key", Profile: "cluster-txn-compacted", Finds: []string{"TxnWhole", "AckedIsKept"},
+			Cluster: &clusterMutation{rules: broker.VirtualRules{Log: log.Rules{CompactAborted: true}}}},
+		{Name: "txn-markers-dropped", Rule: "KIP-98: compaction drops markers while records of their transactions are left", Profile: "cluster-txn-compacted", Finds: append([]string{"PANIC"}, whole...),
+			Cluster: &clusterMutation{rules: broker.VirtualRules{Log: log.Rules{DropMarkers: true}}}},
 		{Name: "txn-offsets-at-once", Rule: "KIP-98: a transaction's offsets are the group's before it has ended", Profile: "cluster-txn-offsets", Finds: append([]string{"CommitKept"}, whole...),
 			Cluster: &clusterMutation{rules: broker.VirtualRules{Groups: coordinator.Rules{OffsetsAtOnce: true}}}},
 		{Name: "txn-offsets-forgotten", Rule: "KIP-98: a group's new coordinator forgets offsets whose transactions are open", Profile: "cluster-txn-offsets", Finds: append([]string{"CommitKept"}, whole...),

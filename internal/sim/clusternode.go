@@ -186,6 +186,9 @@ func (o *ClusterOptions) topicConfigs() map[string]string {
 	}
 	if o.Compacted {
 		s["cleanup.policy"], s["min.cleanable.dirty.ratio"], s["segment.ms"] = "compact", "0.1", "10000"
+		if o.DeleteRetention > 0 {
+			s["delete.retention.ms"] = fmt.Sprint(o.DeleteRetention.Milliseconds())
+		}
 	}
 	return s
 }

@@ -50,6 +50,9 @@ type ClusterOptions struct {
 	TxnThinks  time.Duration // the longest time between two steps of a transaction
 	TxnTries   int           // how often a producer sends a batch before it aborts
 	TxnOffsets bool          // their transactions commit offsets of groups too
+	// DeleteRetention is the topic's delete.retention.ms, which markers of transactions wait
+	// for, too; 0: the default.
+	DeleteRetention time.Duration
 
 	Rates map[string]float64 // actions of each kind per virtual minute
 }
@@ -103,6 +106,8 @@ var clusterProfiles = map[string]func(*ClusterOptions){
 		o.TxnOffsets, o.Unclean, o.PowerLoss, o.MinISR = true, true, max(o.PowerLoss, 0.5), 1
 		o.Rates["elect-unclean"], o.Rates["crash-leader"], o.Rates["crash-txns"] = 2, 4, 4
 	},
+	// cluster-txn-deletes, -compacted and -restores have them beside what takes records, or takes them back.
+	"cluster-txn-deletes": besideDeletes, "cluster-txn-compacted": besideCompaction, "cluster-txn-restores": besideRestores,
 	// cluster-returns puts it back while nodes are down that know nothing newer (ADR 29).
 	"cluster-returns": returnsOften,
 	// cluster-cuts separates brokers from each other and from the store.

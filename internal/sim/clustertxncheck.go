@@ -246,7 +246,7 @@ func (j *txnJudge) isOurs(l *ledger) bool { return j.isOfTxns(l.id.Topic) && !l.
 
 // isOfTxns reports whether a topic is one that transactions write to.
 func (j *txnJudge) isOfTxns(topic types.TopicID) bool {
-	return topic == j.w.c.topic && !j.w.c.o.Compacted || j.w.c.o.TxnOffsets && topic == j.w.c.offsetsTopic
+	return topic == j.w.c.topic || j.w.c.o.TxnOffsets && topic == j.w.c.offsetsTopic
 }
 
 // wrote takes note of a batch that a leader has written.
@@ -408,4 +408,5 @@ func (j *txnJudge) final() {
 		}
 		j.w.k.probe("end: a transaction is " + t.told.String())
 	}
+	j.keptWhole()
 }

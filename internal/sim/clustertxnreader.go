@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -80,15 +82,43 @@ func (r *stableReader) fetch() bool {
 	return r.take(&f.Topics[0].Partitions[0])
 }
 
+// earliest takes the position where the log begins, as clients do that find theirs deleted
+// (auto.offset.reset=earliest).
+func (r *stableReader) earliest(leader types.BrokerID) bool {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.Version, req.ReplicaID, req.IsolationLevel = 7, -1, 1
+	part := kmsg.NewListOffsetsRequestTopicPartition()
+	part.Partition, part.Timestamp, part.CurrentLeaderEpoch = r.partition, -2, -1
+	topic := kmsg.NewListOffsetsRequestTopic()
+	topic.Topic, topic.Partitions = clusterTopic, []kmsg.ListOffsetsRequestTopicPartition{part}
+	req.Topics = append(req.Topics, topic)
+	resp, err := r.w.request(sending{from: r.who(), to: r.w.c.machine(leader), req: req, timeout: clientTimeout}, nil)
+	if err != nil {
+		return false
+	}
+	l := resp.(*kmsg.ListOffsetsResponse)
+	if len(l.Topics) != 1 || len(l.Topics[0].Partitions) != 1 || l.Topics[0].Partitions[0].ErrorCode != 0 {
+		return false
+	}
+	r.at = types.Offset(l.Topics[0].Partitions[0].Offset)
+	r.w.k.probe("transaction: a reader's position was deleted")
+	return true
+}
+
 // take reads an answer, batch by batch, as clients do.
 func (r *stableReader) take(p *kmsg.FetchResponseTopicPartition) bool {
 	if code := wire.ErrCode(p.ErrorCode); code == wire.ErrOffsetOutOfRange {
-		r.begin() // an unclean election has taken what was read
-		return true
+		at := r.leader
+		r.begin() // an unclean election has taken what was read, or it was deleted
+		return r.w.c.o.RetentionBytes == 0 || r.earliest(at)
 	} else if code != wire.None {
 		return false
 	}
 	r.since, r.end = r.w.k.now, types.Offset(p.HighWatermark)
+	clear(r.aborted) // each answer tells of all that lie in it, from wherever it is read
+	next := slices.SortedFunc(slices.Values(p.AbortedTransactions), func(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
+		return cmp.Compare(a.FirstOffset, b.FirstOffset)
+	})
 	if p.LastStableOffset < p.HighWatermark {
 		r.w.k.probe("transaction: the stable offset stands below the mark")
 	}
@@ -101,10 +131,8 @@ func (r *stableReader) take(p *kmsg.FetchResponseTopicPartition) bool {
 			r.w.c.check.fail("NoAbortedRead", "%s is given %d-%d, the last stable offset is %d", r.who(), h.BaseOffset, h.NextOffset()-1, p.LastStableOffset)
 			return false
 		}
-		for _, a := range p.AbortedTransactions {
-			if types.Offset(a.FirstOffset) < h.NextOffset() && types.Offset(a.FirstOffset) >= r.at {
-				r.aborted[a.ProducerID] = true
-			}
+		for len(next) > 0 && types.Offset(next[0].FirstOffset) < h.NextOffset() {
+			r.aborted[next[0].ProducerID], next = true, next[1:]
 		}
 		r.at = h.NextOffset()
 		r.batch(h, it.Raw)

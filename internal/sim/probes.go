@@ -23,6 +23,10 @@ func KnownProbesOf(names ...string) []string {
 		switch p {
 		case "cluster-txn":
 			out = append(out, knownTxnProbes...)
+		case "cluster-txn-deletes":
+			out = append(append(out, knownTxnProbes...), "transaction: a reader's position was deleted")
+		case "cluster-txn-compacted":
+			out = append(append(out, knownTxnProbes...), "compaction: transactions are judged for their keys")
 		case "cluster-txn-offsets", "cluster-txn-unclean":
 			out = append(append(out, knownTxnProbes...), knownTxnOffsetProbes...)
 		case "mirrors-drills":
