@@ -275,7 +275,7 @@ func TestConnectionLimits(t *testing.T) {
 
 func TestIdleConnectionsAreClosedAndBusyOnesAreNot(t *testing.T) {
 	release := make(chan struct{})
-	s, addr := start(t, Options{IdleTimeout: 50 * time.Millisecond, Handler: handlerFunc(func(ctx context.Context, req *wire.Request) (*wire.Response, error) {
+	s, addr := start(t, Options{IdleTimeout: time.Second, Handler: handlerFunc(func(ctx context.Context, req *wire.Request) (*wire.Response, error) {
 		<-release
 		return echo(ctx, req)
 	})}, Listener{})

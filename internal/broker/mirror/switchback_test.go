@@ -31,7 +31,7 @@ func newAttempt(t *testing.T, level int16) (*scriptedSource, *paperNode, *sides)
 	r := &run{m: m, name: "m", ctx: t.Context(), client: src, health: newHealthBook(t.Context())}
 	e, _ := n.Image().Mirror("m")
 	r.record.Store(e.Record)
-	s := &sides{m: m, r: r, name: "m", start: "s", timeout: 10 * time.Millisecond, tidemark: true}
+	s := &sides{m: m, r: r, name: "m", start: "s", timeout: time.Second, tidemark: true}
 	if err := s.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

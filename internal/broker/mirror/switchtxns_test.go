@@ -84,7 +84,7 @@ func TestASwitchoverWaitsForTransactions(t *testing.T) {
 	f := func(words string, fences, settles any) {
 		t.Helper()
 		src, s := newScript(t)
-		s.timeout = 10 * time.Millisecond
+		s.timeout = 500 * time.Millisecond
 		src.answers[askFence], src.answers[askSettle] = []any{fences}, []any{settles}
 		if _, err := s.fenceAndDrain(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v, want %q", err, words)
