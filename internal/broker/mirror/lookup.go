@@ -157,22 +157,7 @@ func leaderOf(c *copier, md *source.Metadata, t *source.Topic) (*looked, core.So
 // ends asks one leader for the log starts and ends, fenced by the epochs of the
 // same look, and a Tidemark leader for its timelines (R18).
 func (l *lookups) ends(ctx context.Context, client Source, broker types.BrokerID, list []*looked) {
-	queries := make([]source.OffsetQuery, len(list))
-	for i, k := range list {
-		queries[i] = source.OffsetQuery{TopicPartition: k.c.tp, CurrentEpoch: k.leader.epoch, Timestamp: source.Earliest}
-	}
-	starts, err := client.ListOffsets(ctx, broker, queries)
-	var ends map[types.TopicPartition]source.OffsetAnswer
-	if err == nil {
-		for i := range queries {
-			queries[i].Timestamp = source.Latest
-		}
-		ends, err = client.ListOffsets(ctx, broker, queries)
-	}
-	var told map[types.TopicPartition]source.Lineage
-	if err == nil {
-		told, err = lineages(ctx, client, broker, list)
-	}
+	starts, ends, told, err := rangesOf(ctx, client, broker, list)
 	if err == nil && told == nil {
 		err = l.run.asksMirrored().ask(ctx, client, broker, list)
 	}
