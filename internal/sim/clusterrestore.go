@@ -40,7 +40,7 @@ type restores struct {
 
 // takeBackup takes a backup, as an operator does who sleeps well.
 func (c *cluster) takeBackup(dice) string {
-	if c.topic.IsZero() || c.storeIsDown || c.o.Members > 0 && !c.check.hasOffsets {
+	if c.topic.IsZero() || c.storeIsDown || c.o.Members > 0 && !c.check.hasOffsets || c.o.Txns > 0 && !c.check.hasTxns {
 		return ""
 	}
 	file, err := backup.Take(background, c.store, "cluster")
@@ -211,6 +211,9 @@ func (j *judge) metadataBack(b *metadataBackup) {
 			l.top = nil
 			l.unclean = j.c.k.now
 			j.forgetGroups(id)
+			if t := j.c.txns; t != nil {
+				t.judge.forgotten(id)
+			}
 		}
 		if l.record != nil && !l.record.Restored {
 			l.before = slices.Concat(l.record.ISR, l.record.ELR)
@@ -267,9 +270,11 @@ func (j *judge) started(m *machine) {
 var followedNotes = []string{"metadata-revision-checkpoint", "metadata-restore-checkpoint"}
 
 // noteFollowed reads how far a machine's folder has followed the metadata, before a start:
-// what the furthest of its notes says. Revisions rise but where the store goes back in silence.
+// what the furthest of its notes says. Revisions rise but where the store goes back in silence:
+// of a restore that came after that, which it has entered, the note of it is the later one.
 func (m *machine) noteFollowed() {
 	m.toldBack, m.followedTo, m.bootedOn = false, 0, 0
+	sweptFor := ""
 	for _, name := range followedNotes {
 		raw, err := vfs.ReadFile(m.mem, logDir+"/"+name, 512)
 		if err != nil {
@@ -279,9 +284,14 @@ func (m *machine) noteFollowed() {
 		if len(lines) < 4 || lines[0] != "3" {
 			continue
 		}
-		if n, err := strconv.ParseInt(lines[2], 10, 64); err == nil {
-			m.followedTo = max(m.followedTo, meta.Revision(n))
+		n, err := strconv.ParseInt(lines[2], 10, 64)
+		if err != nil {
+			continue
 		}
+		if lines[1] != "" && lines[1] != sweptFor {
+			m.followedTo = 0
+		}
+		m.followedTo, sweptFor = max(m.followedTo, meta.Revision(n)), lines[1]
 	}
 }
 

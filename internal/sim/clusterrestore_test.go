@@ -35,4 +35,6 @@ func TestAllNotesOfWhatWasFollowed(t *testing.T) {
 	f(55, seen, entered)
 	f(55, "damaged", entered)
 	f(55, entered, seen)
+	f(70, "3\nrestore-1\n70\n00\n70\n", entered)
+	f(55, "3\n\n70\n00\n70\n", entered) // the store went back in silence, and came back from a backup then
 }
