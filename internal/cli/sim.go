@@ -17,6 +17,7 @@ type simCmd struct {
 	Steps    int           `help:"End the run after so many events; 0: at its end."`
 	Profile  string        `help:"The mixture of features and faults (${sim_profiles}); with --search also several, by commas, or all." default:"swarm"`
 	Mutation string        `help:"Switch one rule off, to see that it is found; list prints them."`
+	Mixture  string        `help:"With all rules on, the features and faults in which a mutation is looked for; with --search also several, by commas, or all, each with its profile." placeholder:"NAME"`
 	Keep     string        `help:"Only these actions of the plan, by number, as a shrunk run names them." placeholder:"N,N,..."`
 	Lines    int           `help:"Print only the newest lines of the story; 0: all." default:"0"`
 	Quiet    bool          `short:"q" help:"No story, only the outcome."`
@@ -88,8 +89,14 @@ func (c *simCmd) replay(s Streams) error {
 // line is the run as the seeds file writes it.
 func (c *simCmd) line() string {
 	line := fmt.Sprintf("seed=%d profile=%s", c.Seed, c.Profile)
+	if c.Mixture != "" && c.Profile == "swarm" {
+		line = fmt.Sprintf("seed=%d", c.Seed) // the mixture's own
+	}
 	if c.Mutation != "" {
 		line += " mutation=" + c.Mutation
+	}
+	if c.Mixture != "" {
+		line += " mixture=" + c.Mixture
 	}
 	if c.Keep != "" {
 		line += " keep=" + c.Keep

@@ -28,7 +28,7 @@ func (c *simCmd) search(s Streams) error {
 	}
 	var failed []*sim.Result
 	totals, err := sim.Look(sim.Search{
-		From: c.Seed, For: c.For, Workers: c.Jobs, Profiles: profiles, Mutation: c.Mutation, Stop: !c.All,
+		From: c.Seed, For: c.For, Workers: c.Jobs, Profiles: profiles, Mutation: c.Mutation, Mixtures: c.mixtures(), Stop: !c.All,
 		Found: func(r *sim.Result) {
 			if len(failed) < failuresMost {
 				failed = append(failed, r)
@@ -74,6 +74,17 @@ func (c *simCmd) profiles() ([]string, error) {
 		}
 	}
 	return list, nil
+}
+
+// mixtures are those that are searched in the place of profiles; none without the flag.
+func (c *simCmd) mixtures() []string {
+	switch c.Mixture {
+	case "":
+		return nil
+	case "all":
+		return sim.Mixtures()
+	}
+	return strings.Split(c.Mixture, ",")
 }
 
 // explain shrinks a failure and prints its story and its line for the seeds file,

@@ -67,6 +67,29 @@ func Mutations() []*Mutation {
 	return list
 }
 
+// mixture is the mutation's mixture of features and faults, with all rules on.
+func (m *Mutation) mixture() *Mutation {
+	out := &Mutation{Name: m.Name, Profile: m.Profile, adjust: m.adjust}
+	if c := m.Cluster; c != nil {
+		out.Cluster = &clusterMutation{adjust: c.adjust, slowPeers: c.slowPeers, slowAnswers: c.slowAnswers, diesAtEnd: c.diesAtEnd, noSuccessors: c.noSuccessors}
+	}
+	if c := m.Mirrors; c != nil {
+		out.Mirrors = &mirrorsMutation{adjust: c.adjust}
+	}
+	return out
+}
+
+// Mixtures names the mutations that have a mixture of their own.
+func Mixtures() []string {
+	var names []string
+	for _, m := range Mutations() {
+		if m.adjust != nil || m.Cluster != nil && m.Cluster.adjust != nil || m.Mirrors != nil && m.Mirrors.adjust != nil {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
 // with gives actions of a kind at least this rate.
 func with(kind string, rate float64) func(*Options) {
 	return func(o *Options) { o.Rates[kind] = max(o.Rates[kind], rate) }

@@ -11,6 +11,9 @@ import (
 // WriteStory prints what happened, one line an event, with the options before and the failure after.
 func (r *Result) WriteStory(w io.Writer) error {
 	head := fmt.Sprintf("seed %d, profile %s\n%s\n\n%s\n", r.Run.Seed, r.Run.Profile, r.Options, legend)
+	if r.Run.Mixture != "" {
+		head = fmt.Sprintf("mixture %s\n%s", r.Run.Mixture, head)
+	}
 	if r.Run.Mutation != "" {
 		m, err := MutationNamed(r.Run.Mutation)
 		if err != nil {
@@ -34,7 +37,11 @@ func (r *Result) Summary() string {
 	if r.Failure != nil {
 		verdict = "FAILED: " + r.Failure.String()
 	}
-	return fmt.Sprintf("seed %d: %d steps, %v virtual, %d actions planned, trace %016x: %s", r.Run.Seed, r.Steps, r.Virtual.Round(1e6), r.Actions, r.Trace, verdict)
+	seed := fmt.Sprintf("seed %d", r.Run.Seed)
+	if r.Run.Mixture != "" {
+		seed += " with mixture " + r.Run.Mixture
+	}
+	return fmt.Sprintf("%s: %d steps, %v virtual, %d actions planned, trace %016x: %s", seed, r.Steps, r.Virtual.Round(1e6), r.Actions, r.Trace, verdict)
 }
 
 // ProbeTable prints how often each rare branch was reached, those of known that never were included.

@@ -19,7 +19,9 @@ type Run struct {
 	Seed     uint64
 	Profile  string // empty: swarm
 	Mutation string // empty: none
-	Steps    int    // 0: to the end
+	// Mixture names a mutation of which only the features and faults are taken: all rules are on. Empty: none.
+	Mixture string
+	Steps   int // 0: to the end
 	// Keep are the numbers of the plan's actions that happen; nil: all.
 	Keep []int
 	// Story keeps the lines; StoryLines bounds them (0: all).
@@ -43,7 +45,7 @@ type Result struct {
 
 // Make makes a run.
 func Make(r Run) (*Result, error) {
-	m, err := MutationNamed(r.Mutation)
+	m, err := r.mutation()
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +82,21 @@ func Make(r Run) (*Result, error) {
 	w.end()
 	out.Failure, out.Trace, out.Steps, out.Virtual, out.Probes = k.failure, k.trace, k.steps, k.now, k.probes
 	return out, nil
+}
+
+// mutation is what the run switches off, and the mixture that its options are made of.
+func (r *Run) mutation() (*Mutation, error) {
+	if r.Mixture == "" {
+		return MutationNamed(r.Mutation)
+	}
+	if r.Mutation != "" {
+		return nil, fmt.Errorf("a run has mutation %s or mixture %s, not both", r.Mutation, r.Mixture)
+	}
+	m, err := MutationNamed(r.Mixture)
+	if err != nil {
+		return nil, err
+	}
+	return m.mixture(), nil
 }
 
 // mirror makes a world of a standby and its source.

@@ -24,6 +24,8 @@ type Search struct {
 	// Profiles, if not empty, are taken in turns in the place of Profile: a seed with the first one, the next with the second, and so on.
 	Profiles []string
 	Mutation string
+	// Mixtures, if not empty, are taken in turns, each with its own profile (Run.Mixture).
+	Mixtures []string
 	// Stop ends the search at the first failure.
 	Stop bool
 	// Found is told of each failure, one at a time.
@@ -65,7 +67,7 @@ func Look(s Search) (Totals, error) {
 			if over {
 				return
 			}
-			r, err := Make(Run{Seed: seed, Profile: s.profileOf(seed), Mutation: s.Mutation})
+			r, err := Make(s.runOf(seed))
 			mu.Lock()
 			if err != nil {
 				fault = err
@@ -109,6 +111,13 @@ func Profiles() []string {
 			}
 		}
 	})
+}
+
+func (s *Search) runOf(seed uint64) Run {
+	if n := uint64(len(s.Mixtures)); n > 0 {
+		return Run{Seed: seed, Mixture: s.Mixtures[(seed-s.From)%n]}
+	}
+	return Run{Seed: seed, Profile: s.profileOf(seed), Mutation: s.Mutation}
 }
 
 func (s *Search) profileOf(seed uint64) string {
@@ -220,6 +229,9 @@ func SeedLine(r Run, note string) string {
 	if r.Mutation != "" {
 		line += " mutation=" + r.Mutation
 	}
+	if r.Mixture != "" {
+		line += " mixture=" + r.Mixture
+	}
 	if r.Keep != nil {
 		words := make([]string, len(r.Keep))
 		for i, n := range r.Keep {
@@ -261,6 +273,8 @@ func (r *Run) set(key, value string) (err error) {
 		r.Profile = value
 	case "mutation":
 		r.Mutation = value
+	case "mixture":
+		r.Mixture = value
 	case "keep":
 		r.Keep = []int{}
 		for _, word := range strings.Split(value, ",") {

@@ -158,3 +158,24 @@ func TestShrinkKeepsTheFailure(t *testing.T) {
 		t.Fatalf("replayed trace %x, was %x", replayed.Trace, small.Trace)
 	}
 }
+
+// TestMixturesOfMutations: a mutation's features and faults with all rules on find nothing, and are not the profile's own.
+func TestMixturesOfMutations(t *testing.T) {
+	for _, name := range []string{"no-identity", "kept-after-crash", "mirrors-epochs-only"} {
+		m, err := MutationNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := run(t, Run{Seed: 1, Mixture: name})
+		if other := run(t, Run{Seed: 1, Profile: m.Profile}); r.Run.Profile == "" || r.Trace == other.Trace {
+			t.Errorf("%s: profile %q, trace %x, and without it %x", name, r.Run.Profile, r.Trace, other.Trace)
+		}
+		again, err := ParseSeeds(SeedLine(r.Run, ""))
+		if err != nil || again[0].Mixture != name || again[0].Profile != r.Run.Profile {
+			t.Errorf("%+v, %v", again, err)
+		}
+	}
+	if _, err := Make(Run{Mutation: "no-identity", Mixture: "no-identity"}); err == nil {
+		t.Error("a run has rules off and on")
+	}
+}
