@@ -155,7 +155,7 @@ func isUnturned(want string, rec *meta.PartitionRecord) bool {
 func (m *Mirrors) partitionsTo(ctx context.Context, name, want string) error {
 	list, err := m.everywhere(ctx, partState, part{Mirror: name, Want: want}, peerPatience)
 	if err != nil {
-		return fmt.Errorf("mirror %s: %w; try again", name, err)
+		return fmt.Errorf("mirror %s is to be %s; not all of its partitions are yet, and the rest follow by themselves: %w", name, want, err)
 	}
 	for _, o := range list {
 		if o.Reason != "" {
