@@ -26,6 +26,7 @@ func startUsersEtcd(t *testing.T) []harness.Option {
 	cert := authority.Certificate("127.0.0.1")
 	cfg := etcdserver.NewConfig()
 	cfg.Dir, cfg.UnsafeNoFsync, cfg.EnableGRPCGateway = t.TempDir(), true, false
+	cfg.BcryptCost = 4 // the least: clients log in for each stream, and a busy machine has no time for more
 	cfg.ZapLoggerBuilder = etcdserver.NewZapLoggerBuilder(zap.NewNop())
 	nowhere := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{nowhere}, []url.URL{nowhere}
