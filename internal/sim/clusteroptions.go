@@ -50,6 +50,8 @@ type ClusterOptions struct {
 	TxnThinks  time.Duration // the longest time between two steps of a transaction
 	TxnTries   int           // how often a producer sends a batch before it aborts
 	TxnOffsets bool          // their transactions commit offsets of groups too
+	// TxnLateAtOnce brings batches that nobody acknowledged once more as soon as their transaction is over.
+	TxnLateAtOnce bool
 	// DeleteRetention is the topic's delete.retention.ms, which markers of transactions wait
 	// for, too; 0: the default.
 	DeleteRetention time.Duration

@@ -315,6 +315,9 @@ func (x *txnClient) transact() {
 	if opened && !x.stopped {
 		x.end(t, good && d.chance(0.75))
 	}
+	if n := len(x.id.late); x.w.c.o.TxnLateAtOnce && !good && n > 0 && d.chance(0.5) {
+		x.sendLate(x.id.late[n-1], d) // its transaction is over, and no newer epoch has come
+	}
 	x.renew = x.renew || !good && !x.id.bumps
 }
 

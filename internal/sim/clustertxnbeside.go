@@ -18,6 +18,7 @@ func besideDeletes(o *ClusterOptions) {
 	transactionsAtWork(o)
 	o.SegmentBytes, o.RetentionBytes, o.FlushEvery = min(o.SegmentBytes, 4000), 3000, 100*time.Millisecond
 	o.Rates["delete-records"], o.Rates["txn-pause"] = 15, 8
+	o.TxnLateAtOnce = true
 }
 
 // besideCompaction has them on a compacted topic whose markers may go soon.

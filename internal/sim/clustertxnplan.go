@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"tidemark/internal/core/meta"
 	"tidemark/internal/core/types"
+	"tidemark/internal/wire"
 )
 
 // What the plan does to transactions.
@@ -60,11 +63,19 @@ func (c *cluster) txnLate(d dice) string {
 		return ""
 	}
 	late := x.id.late[d.IntN(len(x.id.late))]
-	leader, _ := c.leader(c.wantTopic, int(late.partition), d, 0)
-	c.txns.p.Go(&c.txns.work, func() {
-		_, _ = c.txns.request(sending{from: x.who(), to: c.machine(leader), req: late.req, timeout: clientTimeout}, nil) // nobody waits for the answer
-	})
+	x.sendLate(late, d)
 	return fmt.Sprintf("a batch of %s for partition %d", x.id.name, late.partition)
+}
+
+// sendLate brings a batch once more; nobody waits for the answer.
+func (x *txnClient) sendLate(late lateBatch, d dice) {
+	c := x.w.c
+	leader, _ := c.leader(c.wantTopic, int(late.partition), d, 0)
+	x.w.p.Go(&x.w.work, func() {
+		_, _ = x.w.request(sending{from: x.who(), to: c.machine(leader), req: late.req, timeout: clientTimeout}, func(_ *machine, r kmsg.Response) {
+			c.k.probe("transaction: a late batch is answered " + wire.ErrCode(producedOf(r).ErrorCode).Error())
+		})
+	})
 }
 
 // crashTxns stops the leader of a partition of the transactions' topic, and some of the

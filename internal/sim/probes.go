@@ -24,7 +24,7 @@ func KnownProbesOf(names ...string) []string {
 		case "cluster-txn":
 			out = append(out, knownTxnProbes...)
 		case "cluster-txn-deletes":
-			out = append(append(out, knownTxnProbes...), "transaction: a reader's position was deleted")
+			out = append(append(out, knownTxnProbes...), "transaction: a late batch is answered TRANSACTION_ABORTABLE", "transaction: a reader's position was deleted")
 		case "cluster-txn-compacted":
 			out = append(append(out, knownTxnProbes...), "compaction: transactions are judged for their keys")
 		case "cluster-txn-offsets", "cluster-txn-unclean":
@@ -81,7 +81,7 @@ var knownTxnProbes = []string{
 	"end: a transaction is aborted", "end: a transaction is committed", "end: a transaction is open",
 	"transaction: a batch of unknown fate", "transaction: coordinator loads", "transaction: request timed out",
 	"transaction: the stable offset stands below the mark", "transaction: waits for the one before",
-	"transaction: to be aborted: INVALID_TXN_STATE", "transaction: to be aborted: TRANSACTION_ABORTABLE",
+	"transaction: to be aborted: INVALID_TXN_STATE",
 }
 
 // knownTxnOffsetProbes are those of offsets in transactions.
