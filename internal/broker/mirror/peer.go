@@ -214,6 +214,7 @@ func (m *Mirrors) doPart(ctx context.Context, what string, p part) ([]outcome, e
 	case partState:
 		return m.stateHere(ctx, p)
 	case partGap:
+		m.awaitGaps(ctx, p)
 		return m.changeHere(ctx, p, core.AcceptGap)
 	case partPast:
 		return m.pastHere(ctx, p)

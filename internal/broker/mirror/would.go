@@ -50,7 +50,7 @@ func toResume(rec *meta.MirrorRecord) error {
 // Would says in words what a verb would do now, or refuses as it would: a dry run. The
 // verbs are start, pause, resume, delete, abandon, accept-gap and reopen; topics bound
 // the last three. It changes nothing, and asks the source nothing.
-func (m *Mirrors) Would(_ context.Context, name, verb string, topics []string) ([]string, error) {
+func (m *Mirrors) Would(ctx context.Context, name, verb string, topics []string) ([]string, error) {
 	image := m.o.Node.Image()
 	if verb == "reopen" {
 		return wouldReopen(image, topics)
@@ -79,7 +79,8 @@ func (m *Mirrors) Would(_ context.Context, name, verb string, topics []string) (
 	case "abandon":
 		return wouldOnTopics(image, name, topics, "no start is under way", wouldAbandon)
 	case "accept-gap":
-		return wouldOnTopics(image, name, topics, "no partition stands at a gap", func(rec *meta.PartitionRecord) (string, bool) {
+		m.awaitGaps(ctx, part{Mirror: name, Topics: topics})
+		return wouldOnTopics(m.o.Node.Image(), name, topics, "no partition stands at a gap", func(rec *meta.PartitionRecord) (string, bool) {
 			_, err := core.AcceptGap(rec)
 			return "would go on behind the gap, once; what is held here would go to the vault: " + rec.Mirror.Reason, err == nil
 		})
