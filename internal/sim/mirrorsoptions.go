@@ -176,6 +176,9 @@ func (r *Result) mirrors(m *Mutation) (*mirrors, error) {
 	if m.Mirrors != nil && m.Mirrors.adjust != nil {
 		m.Mirrors.adjust(&o)
 	}
+	if r.Run.Mixture != "" {
+		o.PlainFailovers = false // a rule that is switched off among the options
+	}
 	r.Options, r.plan = &o, mirrorsActions.plan(r.Run.Seed, o.Rates, o.Length)
 	return newMirrors(r.Run.Seed, &o, m, r.story), nil
 }
