@@ -91,7 +91,9 @@ func happened(ctx context.Context, store Store, plan meta.Plan) (Revision, bool,
 			return 0, false, err
 		case kv.ModRevision == 0:
 			continue // deleted since, or never there: it says nothing
-		case slices.ContainsFunc(plan.If, func(c Compare) bool { return c.Kind == meta.CompareModRevision && c.Key == op.Key && c.Revision == kv.ModRevision }):
+		case slices.ContainsFunc(plan.If, func(c Compare) bool {
+			return c.Kind == meta.CompareModRevision && c.Key == op.Key && c.Revision == kv.ModRevision
+		}):
 			return 0, false, nil
 		case bytes.Equal(kv.Value, op.Value) && (at == 0 || kv.ModRevision < at):
 			at = kv.ModRevision
