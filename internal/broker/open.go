@@ -130,7 +130,7 @@ func (p *Partition) logOptions(topic config.Topic) log.Options {
 		CleanShutdown: d.clean, Keeper: p.env.keeper, Checkpoints: d.checkpoints, Random: d.fresh, Rules: p.env.rules.Log,
 	}
 	m := d.checkpoints.Get(p.tp)
-	o.RecoveryPoint, o.LogStart, o.HighWatermark, o.Cleaned = m.RecoveryPoint, m.LogStart, m.HighWatermark, m.Cleaned
+	o.RecoveryPoint, o.LogStart, o.HighWatermark, o.Cleaned, o.Evidence = m.RecoveryPoint, m.LogStart, m.HighWatermark, m.Cleaned, m.Evidence
 	return o
 }
 

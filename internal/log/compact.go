@@ -81,12 +81,14 @@ type Compaction struct {
 	limits   CompactionLimits
 	from     types.Offset // first dirty offset
 	end      types.Offset // offsets from here on are not touched
+	stable   types.Offset // the last stable offset at the start: all that is relied on lies below
 	segs     []pin        // sealed segments below end, oldest first
 	aborted  []txn.Aborted
 	last     map[types.ProducerID]txn.LastBatch
 	cuts     int
 	groups   []group // what Run made
 	upTo     types.Offset
+	evidence types.Offset // what it goes by lies below
 	counters CompactionResult
 }
 
@@ -128,7 +130,7 @@ func (l *Log) StartCompaction(now types.Millis, limits CompactionLimits) (*Compa
 	if limits.MaxKeys <= 0 {
 		limits.MaxKeys = 4 << 20
 	}
-	c := &Compaction{l: l, now: now, cfg: l.cfg, limits: limits, from: what.FirstDirty, end: what.End}
+	c := &Compaction{l: l, now: now, cfg: l.cfg, limits: limits, from: what.FirstDirty, end: what.End, stable: l.marks.stable}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.compacting = true
@@ -179,6 +181,10 @@ func (c *Compaction) run(ctx context.Context) error {
 		return err
 	}
 	c.upTo = keys.latest + 1
+	c.evidence = c.upTo
+	if keys.goesByLater || slices.ContainsFunc(c.aborted, c.endsLater) {
+		c.evidence = c.stable
+	}
 	c.counters.From, c.counters.To = c.from, c.upTo
 	var todo []pin
 	for _, p := range c.segs {
@@ -197,6 +203,12 @@ func (c *Compaction) run(ctx context.Context) error {
 		}
 	}
 	return c.l.fs.SyncDir(c.l.dir)
+}
+
+// endsLater reports whether an aborted transaction reaches across the offset up to which
+// keys count: its marker lies above.
+func (c *Compaction) endsLater(a txn.Aborted) bool {
+	return a.FirstOffset < c.upTo && a.LastOffset >= c.upTo
 }
 
 // groupSegments puts neighbours together that fit into one segment, by size,
@@ -260,9 +272,9 @@ func (l *Log) FinishCompaction(c *Compaction, runErr error) (CompactionResult, e
 	// takes gaps above it for lost data. And the disk must say how far compaction has
 	// come before anything goes: a cut below asks for it (ADR 27). A crash in between
 	// leaves a few records that a later compaction could have dropped.
-	before := l.reachesCleaned(c.upTo)
+	cleaned, evidence := l.reachesCleaned(c.upTo, max(l.evidence, c.evidence))
 	if err := l.writeCheckpoints(); err != nil {
-		l.reachesCleaned(before)
+		l.reachesCleaned(cleaned, evidence)
 		c.discard()
 		return c.counters, err
 	}
@@ -287,22 +299,24 @@ func (l *Log) compactionFailed(err error) error {
 	return l.fail("compact", err)
 }
 
-// Cleaned (R) is where the last compaction stopped: the cleaner-offset-checkpoint. It
-// lies above the log end of a log that was opened in the middle of a cut below it: then
+// Cleaned (R) is how far compactions depend on the log: up to where the last one stopped
+// (cleaner-offset-checkpoint), and up to the ends of transactions that reach across that, by
+// which it knew what counts (cleaner-evidence-checkpoint). It lies above the log end of a log that was opened in the middle of a cut below it: then
 // records may be gone below the log end in favour of others that are gone as well
 // (docs/adr/0027). The log says so until it begins anew.
 func (l *Log) Cleaned() types.Offset {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(l.cleaned, l.beyond)
+	return max(l.cleaned, l.evidence, l.beyond)
 }
 
-// reachesCleaned moves the mark of compaction and gives the one before.
-func (l *Log) reachesCleaned(to types.Offset) (before types.Offset) {
+// reachesCleaned moves the marks of compaction and gives those before.
+func (l *Log) reachesCleaned(to, by types.Offset) (cleaned, evidence types.Offset) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, l.cleaned = l.cleaned, to
-	return before
+	cleaned, evidence = l.cleaned, l.evidence
+	l.cleaned, l.evidence = to, by
+	return cleaned, evidence
 }
 
 // swap puts the cleaned segments in the place of the old ones; first is the

@@ -556,6 +556,13 @@ func TestAbortedBelowTheDirtyRange(t *testing.T) {
 // and lacks records below that compaction had dropped for what the cut took: its mark of
 // compaction says so, above its end, until the log begins anew (ADR 27).
 func TestCutBelowCompactionSurvivesCrashes(t *testing.T) {
+	for name, fill := range map[string]func(testing.TB, *Log){"keys": fillForCompaction, "a transaction's end": fillAcross} {
+		t.Run(name, func(t *testing.T) { cutsBelowCompaction(t, fill) })
+	}
+}
+
+func cutsBelowCompaction(t *testing.T, fill func(testing.TB, *Log)) {
+	t.Helper()
 	between := 0
 	var cleaned, end types.Offset
 	atEveryCrash(t, func(fsys vfs.FS) *Log {
@@ -563,7 +570,7 @@ func TestCutBelowCompactionSurvivesCrashes(t *testing.T) {
 		c := l.Config()
 		c.Compact, c.Delete, c.MinCleanableDirtyRatio, c.SegmentBytes = true, false, 0, 300
 		l.UpdateConfig(c)
-		fillForCompaction(t, l)
+		fill(t, l)
 		if _, err := compactNow(l, 10_000); err != nil {
 			t.Fatal(err)
 		}
@@ -593,4 +600,71 @@ func TestCutBelowCompactionSurvivesCrashes(t *testing.T) {
 	if between == 0 {
 		t.Error("no crash came in the middle")
 	}
+}
+
+// fillAcross writes a transaction whose records lie in a sealed segment, and its marker,
+// of several segments, in the last.
+func fillAcross(t testing.TB, l *Log) {
+	t.Helper()
+	fillEnding(t, l, batch.Commit, true)
+}
+
+// fillEnding writes a value and, in a transaction, another one for the same key; isLater: the
+// marker comes after the end of their segment.
+func fillEnding(t testing.TB, l *Log, kind batch.MarkerKind, isLater bool) {
+	t.Helper()
+	roll := func() {
+		if err := l.Roll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain := func(key, value string) {
+		mustFollow(t, l, kv(t, l.View().LogEnd, 0, 5, batch.BuilderOptions{}, key, value))
+	}
+	plain("k", "old")
+	mustFollow(t, l, kv(t, 1, 0, 5, batch.BuilderOptions{Producer: &batch.Producer{ID: 3}, Transactional: true}, "k", "new"))
+	if isLater {
+		roll()
+		plain("open", "1")
+	}
+	mustFollow(t, l, stamped(batch.NewMarker(kind, 3, 0, 1, 5), l.View().LogEnd, 0))
+	if !isLater {
+		roll()
+	}
+	plain("z", "1")
+	l.SetHighWatermark(l.View().LogEnd)
+}
+
+// TestCompactionGoesByLaterMarkers: what is left of a transaction's records is decided by its
+// marker, which may lie above all that is compacted. A cut that takes it is a cut below
+// compaction (ADR 27), also after the log was opened again; one above it isn't.
+func TestCompactionGoesByLaterMarkers(t *testing.T) {
+	f := func(kind batch.MarkerKind, isLater bool, upTo, reached types.Offset) {
+		t.Helper()
+		mem := memFS(t)
+		l, _ := openWithCheckpoints(t, mem, nil)
+		c := l.Config()
+		c.Compact, c.Delete, c.MinCleanableDirtyRatio = true, false, 0
+		l.UpdateConfig(c)
+		fillEnding(t, l, kind, isLater)
+		r, err := compactNow(l, 10_000)
+		if err != nil || r.To != upTo || r.RecordsKept == r.RecordsBefore {
+			t.Fatalf("%v, later %t: %+v %v", kind, isLater, r, err)
+		}
+		after, _ := openWithCheckpoints(t, mem.CrashClone(vfs.CrashConfig{}), nil)
+		if l.Cleaned() != reached || after.Cleaned() != reached {
+			t.Errorf("%v, later %t: a cut below %d is one below compaction, on the disk below %d; want %d", kind, isLater, l.Cleaned(), after.Cleaned(), reached)
+		}
+		// The next compaction goes on where this one stopped all the same.
+		if d := after.Cleanable(10_000); d.FirstDirty != upTo {
+			t.Errorf("%v, later %t: the next compaction begins at %d, not %d", kind, isLater, d.FirstDirty, upTo)
+		}
+		if _, err := after.Cut(upTo, CutReason{Cause: CauseDivergence}); err != nil || after.Cleaned() != upTo {
+			t.Errorf("%v, later %t: after a cut it has reached %d: %v", kind, isLater, after.Cleaned(), err)
+		}
+	}
+	f(batch.Commit, true, 2, 5)
+	f(batch.Abort, true, 2, 5)
+	f(batch.Commit, false, 3, 3)
+	f(batch.Abort, false, 3, 3)
 }

@@ -17,6 +17,8 @@ type keyMap struct {
 	offsets map[[md5.Size]byte]types.Offset
 	latest  types.Offset // up to here every key is in the map
 	max     int
+	// goesByLater says that transactions count whose marker lies above latest.
+	goesByLater bool
 }
 
 // errMapFull ends the building of a map; what is in it is whole up to latest.
@@ -36,6 +38,7 @@ func (c *Compaction) buildMap(ctx context.Context) (*keyMap, error) {
 	m := &keyMap{offsets: make(map[[md5.Size]byte]types.Offset), latest: c.from - 1, max: c.limits.MaxKeys}
 	// What has ended below the walk's start can't end in it.
 	t := newTxnFilter(slices.DeleteFunc(slices.Clone(c.aborted), func(a txn.Aborted) bool { return a.LastOffset < c.from || c.l.o.Rules.CompactAborted }))
+	defer func() { m.goesByLater = len(t.committed) > 0 }()
 	for i := range c.segs {
 		p := &c.segs[i]
 		if p.next <= c.from {

@@ -266,7 +266,7 @@ func (l *Log) dropTail(plan cutPlan, history *epoch.History) (gone []*segment, e
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cuts++
-	l.cleaned = min(l.cleaned, plan.at) // what comes in place of the removed isn't compacted
+	l.cleaned, l.evidence = min(l.cleaned, plan.at), min(l.evidence, plan.at) // what comes in place of the removed isn't compacted
 	gone = slices.Clone(l.segs[plan.index+1:])
 	l.segs = l.segs[: plan.index+1 : plan.index+1]
 	for _, g := range gone {

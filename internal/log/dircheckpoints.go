@@ -13,16 +13,17 @@ import (
 	"tidemark/internal/vfs"
 )
 
-// Names of the checkpoint files of a log directory; all are Kafka's.
+// Names of the checkpoint files of a log directory; all but the last are Kafka's.
 const (
 	RecoveryPointFile = "recovery-point-offset-checkpoint"
 	HighWatermarkFile = "replication-offset-checkpoint"
 	LogStartFile      = "log-start-offset-checkpoint"
 	CleanerFile       = "cleaner-offset-checkpoint"
+	EvidenceFile      = "cleaner-evidence-checkpoint"
 )
 
 // Marked is what a log directory's checkpoint files say of one partition.
-type Marked struct{ RecoveryPoint, HighWatermark, LogStart, Cleaned types.Offset }
+type Marked struct{ RecoveryPoint, HighWatermark, LogStart, Cleaned, Evidence types.Offset }
 
 // DirCheckpoints are the checkpoint files of one log directory. The attached
 // logs are asked for their marks at the moment of writing, and one write
@@ -43,11 +44,11 @@ type DirCheckpoints struct {
 
 	writing sync.Mutex // held for one write of the files; guards the following
 	written int64      // requests up to this one are on disk
-	content [4][]byte  // of each file, as last written
+	content [5][]byte  // of each file, as last written
 }
 
 // checkpointFiles are the files with the mark that each holds.
-var checkpointFiles = [4]struct {
+var checkpointFiles = [5]struct {
 	name string
 	mark func(*Marked) *types.Offset
 }{
@@ -55,6 +56,7 @@ var checkpointFiles = [4]struct {
 	{HighWatermarkFile, func(m *Marked) *types.Offset { return &m.HighWatermark }},
 	{LogStartFile, func(m *Marked) *types.Offset { return &m.LogStart }},
 	{CleanerFile, func(m *Marked) *types.Offset { return &m.Cleaned }},
+	{EvidenceFile, func(m *Marked) *types.Offset { return &m.Evidence }},
 }
 
 // OpenCheckpoints reads a log directory's checkpoint files. A file that is
@@ -205,7 +207,7 @@ func (c *DirCheckpoints) Lower(l *Log) error {
 
 // collect gives the present contents, the number of the newest request they
 // serve, and the partitions that they no longer name.
-func (c *DirCheckpoints) collect() (upTo int64, contents [4][]byte, gone []types.TopicPartition) {
+func (c *DirCheckpoints) collect() (upTo int64, contents [5][]byte, gone []types.TopicPartition) {
 	c.mu.Lock()
 	upTo = c.asked
 	for tp := range c.gone {
@@ -229,10 +231,13 @@ func (c *DirCheckpoints) collect() (upTo int64, contents [4][]byte, gone []types
 		lines := make([]CheckpointLine, 0, len(all))
 		for tp, m := range all {
 			o := *file.mark(&m)
-			if (file.name == LogStartFile || file.name == CleanerFile) && o == 0 {
-				continue // Kafka parity: only what was moved is listed
+			if onlyMoved := file.name == LogStartFile || file.name == CleanerFile || file.name == EvidenceFile; onlyMoved && o == 0 {
+				continue // Kafka parity
 			}
 			lines = append(lines, CheckpointLine{tp, o})
+		}
+		if len(lines) == 0 && file.name == EvidenceFile && c.content[i] == nil {
+			continue // a directory that nothing of it concerns has Kafka's files alone
 		}
 		contents[i] = FormatOffsets(lines)
 	}
@@ -243,5 +248,5 @@ func (c *DirCheckpoints) collect() (upTo int64, contents [4][]byte, gone []types
 func (l *Log) marked() Marked {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Marked{l.marks.recovery, l.marks.high, l.marks.start, max(l.cleaned, l.beyond)}
+	return Marked{l.marks.recovery, l.marks.high, l.marks.start, max(l.cleaned, l.beyond), l.evidence}
 }

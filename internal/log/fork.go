@@ -25,6 +25,7 @@ type ForkJob struct {
 	to        types.Offset
 	start     types.Offset
 	cleaned   types.Offset
+	evidence  types.Offset
 	cuts      int // Log.cuts at the start
 	parts     []forkPart
 	snapshots []forkSnapshot
@@ -67,7 +68,7 @@ func (l *Log) StartFork(to types.Offset) (*ForkJob, error) {
 	if to < l.marks.start || to > l.marks.end {
 		return nil, fmt.Errorf("%w: fork at %d, the log has %d to %d", ErrOutOfRange, to, l.marks.start, l.marks.end)
 	}
-	j := &ForkJob{l: l, to: to, start: l.marks.start, cleaned: min(l.cleaned, to), cuts: l.cuts, history: l.history.Clone()}
+	j := &ForkJob{l: l, to: to, start: l.marks.start, cleaned: min(l.cleaned, to), evidence: min(l.evidence, to), cuts: l.cuts, history: l.history.Clone()}
 	j.history.TruncateFromEnd(to)
 	for _, s := range l.segs {
 		if s.base >= to || s.size == 0 {
@@ -223,7 +224,7 @@ func linkSynced(fsys vfs.FS, from, to string, unsynced bool) error {
 
 // Marks are what the checkpoint files of the log directory are to say of the fork.
 func (j *ForkJob) Marks(o Fork) Marked {
-	return Marked{RecoveryPoint: j.to, HighWatermark: j.to, LogStart: min(max(j.start, o.Start), j.to), Cleaned: j.cleaned}
+	return Marked{RecoveryPoint: j.to, HighWatermark: j.to, LogStart: min(max(j.start, o.Start), j.to), Cleaned: j.cleaned, Evidence: j.evidence}
 }
 
 // Size is how many bytes of records were linked, and how many copied.

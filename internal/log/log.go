@@ -61,6 +61,7 @@ type Log struct {
 	timelines []byte         // content of timeline-checkpoint, nil if none
 	marks     marks
 	cleaned   types.Offset // where the last compaction stopped
+	evidence  types.Offset // below it lies what compactions went by: markers of transactions that reach across cleaned
 	beyond    types.Offset // where it had stopped before a cut that a crash interrupted; 0: none
 	cuts      int          // counts what removed records from the end
 	size      int64
@@ -102,7 +103,7 @@ func (l *Log) settle() {
 	m := &l.marks
 	m.high = min(max(m.high, m.start), m.end)
 	m.recovery = min(m.recovery, m.end)
-	l.cleaned = min(l.cleaned, m.end) // KAFKA-3330: a cut pulls the cleaner back
+	l.cleaned, l.evidence = min(l.cleaned, m.end), min(l.evidence, m.end) // KAFKA-3330: a cut pulls the cleaner back
 	m.stable = l.producers.Stable(m.start, m.high)
 	if inOrder := m.start <= m.stable && m.stable <= m.high && m.high <= m.end; !inOrder {
 		assert.That(inOrder, "I-20: marks %+v", *m) // apart, so that an append allocates nothing for it

@@ -103,10 +103,10 @@ func (p *opening) run() error {
 	if err := p.readTimelines(names); err != nil {
 		return err
 	}
-	l.cleaned, l.startSynced = l.o.Cleaned, l.o.LogStart
+	l.cleaned, l.evidence, l.startSynced = l.o.Cleaned, l.o.Evidence, l.o.LogStart
 	l.marks = marks{start: max(l.o.LogStart, l.segs[0].base), end: l.active().next, recovery: l.o.RecoveryPoint, high: l.o.HighWatermark}
-	if l.cleaned > l.marks.end && l.marks.end > l.marks.start {
-		l.beyond = l.cleaned
+	if reached := max(l.cleaned, l.evidence); reached > l.marks.end && l.marks.end > l.marks.start {
+		l.beyond = reached
 	}
 	p.r.BelowMark = l.marks.end < l.o.HighWatermark
 	if l.marks.start > l.marks.end {

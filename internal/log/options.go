@@ -30,8 +30,9 @@ type Options struct {
 	// LogStart and HighWatermark are the directory's checkpointed values; they
 	// are clamped into the log found.
 	LogStart, HighWatermark types.Offset
-	// Cleaned is where the last compaction stopped (cleaner-offset-checkpoint).
-	Cleaned types.Offset
+	// Cleaned is where the last compaction stopped (cleaner-offset-checkpoint), Evidence
+	// how far up lay what it went by (cleaner-evidence-checkpoint).
+	Cleaned, Evidence types.Offset
 
 	// Keeper takes what a cut removes (R1 step 1). nil: removed records are gone.
 	Keeper Keeper

@@ -131,7 +131,7 @@ func (l *Log) empty(at types.Offset, history *epoch.History, producers *txn.Stat
 	l.segs, l.size = []*segment{s}, 0
 	l.marks = marks{start: at, end: at, high: at, stable: at, recovery: at}
 	l.history, l.producers = history, producers
-	l.cleaned, l.beyond = min(l.cleaned, at), 0
+	l.cleaned, l.evidence, l.beyond = min(l.cleaned, at), min(l.evidence, at), 0
 	l.settle()
 	return s, gone
 }
