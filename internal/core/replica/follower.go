@@ -10,8 +10,9 @@ import (
 )
 
 var (
-	probeRebase     = probe.New("replica: the leader's log start lies within its first batch")
-	probeNotVouched = probe.New("replica: a log start that the leader doesn't vouch for")
+	probeRebase        = probe.New("replica: the leader's log start lies within its first batch")
+	probeRestartWithin = probe.New("replica: the leader's first batch, with its log start, begins below a log that lies below that")
+	probeNotVouched    = probe.New("replica: a log start that the leader doesn't vouch for")
 )
 
 // Session is one connection of a follower to one leader in one leader epoch.
@@ -212,14 +213,34 @@ func (f *Follower) Receive(own *Log, r Reply) Verdict {
 		if r.LogStart < 0 {
 			return Verdict{Kind: VerdictEnd, Why: "out of range, and the leader's log start is not known"}
 		}
-		if f.needsRealign() {
-			return Verdict{Kind: VerdictRealign}
-		}
-		return Verdict{Kind: VerdictRestart, At: r.LogStart}
+		return f.restart(r.LogStart)
+	}
+	if beginsWithin(own, r) {
+		probeRestartWithin.Reached()
+		return f.restart(r.LogStart)
 	}
 	v := f.acceptData(own, r)
 	f.accepted = f.accepted || v.Kind == VerdictAccept
 	return v
+}
+
+func (f *Follower) restart(at types.Offset) Verdict {
+	if f.needsRealign() {
+		return Verdict{Kind: VerdictRealign}
+	}
+	return Verdict{Kind: VerdictRestart, At: at}
+}
+
+// beginsWithin reports whether the leader's log start passes all that we hold and lies within a
+// batch that begins below our end: a divergence was answered with the log start, as the
+// epochs of the leader begin there, and what we hold just below it isn't the leader's. An
+// empty log at the log start takes the batch whole.
+func beginsWithin(own *Log, r Reply) bool {
+	if own.IsEmpty() || len(r.Batches) == 0 {
+		return false
+	}
+	first := r.Batches[0]
+	return first.Base < own.LogEnd && own.LogEnd <= r.LogStart && r.LogStart < first.Next
 }
 
 // needsRealign reports whether a cut must wait for R20's transaction. After an

@@ -93,6 +93,28 @@ func TestReceiveRebase(t *testing.T) {
 	}
 }
 
+// TestReceiveBeginsWithin: deleted records end within a batch with which the leader's epoch
+// began. Its history begins at the log start then, which is what a divergence is answered
+// with, and the log ends there, within the batch, with a record of its own below.
+func TestReceiveBeginsWithin(t *testing.T) {
+	f := func(logEnd, logStart types.Offset, base, next types.Offset, want Verdict) {
+		t.Helper()
+		fo, own := follower(t, Session{LeaderEpoch: 5, LocalEpoch: 5})
+		*own = own.CutTo(logEnd)
+		v := fo.Receive(own, Reply{To: fo.Next(own), LogStart: logStart, Vouch: VouchYes, Batches: []Batch{{base, next, 5}}})
+		if v.Kind != want.Kind || v.At != want.At || v.Append != want.Append {
+			t.Errorf("a log to %d, the leader's from %d, its batch %d-%d: %v at %d, appends %d; want %v", logEnd, logStart, base, next, v.Kind, v.At, v.Append, want.Kind)
+		}
+	}
+	restart := func(at types.Offset) Verdict { return Verdict{Kind: VerdictRestart, At: at} }
+	f(7, 7, 6, 9, restart(7))
+	f(7, 8, 6, 9, restart(8))
+	f(7, 9, 6, 9, Verdict{Kind: VerdictBroken}) // nothing of the batch is there any more
+	f(7, 6, 6, 9, Verdict{Kind: VerdictBroken}) // what we hold there was compared
+	f(7, 7, 7, 9, Verdict{Kind: VerdictAccept, Append: 1})
+	f(7, 8, 7, 9, Verdict{Kind: VerdictAccept, Append: 1})
+}
+
 // TestReceiveRealign: R20's transaction comes before the first cut of a session,
 // covers its further rounds, and is due again after an accepted fetch.
 func TestReceiveRealign(t *testing.T) {
