@@ -331,6 +331,9 @@ func (w *mirrors) mayLackTopic(c *cluster, image *meta.Image) string {
 		if t, ok := far.(tideFar); ok && t.c.topicID().IsZero() {
 			continue // nothing there to copy
 		}
+		if id := e.Record.SourceClusterID; id != "" && w.farOf(id) != far {
+			continue // an operator has led it to another cluster than the one that it follows, which is refused (R26)
+		}
 		return "mirror " + e.ID + " runs and has not made the topic"
 	}
 	return ""
