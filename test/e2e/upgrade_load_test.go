@@ -28,6 +28,7 @@ type workload struct {
 	stopSending, stopReading context.CancelFunc
 	sending, reading         context.Context
 	senders, readers         sync.WaitGroup
+	clients                  []*kgo.Client // the test's alone
 
 	mu    sync.Mutex // guards the following
 	h     history.History
@@ -53,6 +54,7 @@ const sendEvery = 25 * time.Millisecond
 
 // produce sends to all partitions in turn until finish.
 func (l *workload) produce(name string, cl *kgo.Client) {
+	l.clients = append(l.clients, cl)
 	l.senders.Go(func() {
 		tick := time.NewTicker(sendEvery)
 		defer tick.Stop()
@@ -70,6 +72,15 @@ func (l *workload) produce(name string, cl *kgo.Client) {
 			cl.Produce(context.Background(), r, func(r *kgo.Record, err error) { l.outcome(i, r, err) })
 		}
 	})
+}
+
+// awaitKnown waits until all clients have heard where a node is that was started again
+// (harness.Broker.AwaitKnown).
+func (l *workload) awaitKnown(n *harness.Process) {
+	l.t.Helper()
+	for _, cl := range l.clients {
+		harness.AwaitKnown(l.t, cl, types.BrokerID(n.ID), n.Addr)
+	}
 }
 
 func (l *workload) sent(name string, r *kgo.Record) int {
@@ -113,6 +124,7 @@ func (l *workload) consume(group, name string, connect func(...kgo.Opt) *kgo.Cli
 				}
 			}
 		}))
+	l.clients = append(l.clients, cl)
 	l.readers.Go(func() {
 		defer cl.CloseAllowingRebalance()
 		for l.reading.Err() == nil {

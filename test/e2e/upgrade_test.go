@@ -113,6 +113,7 @@ func (u *upgrade) roll(n *harness.Process, to harness.Program, l *workload) {
 		u.t.Fatal(err)
 	}
 	u.whole(when)
+	l.awaitKnown(n)
 	l.progress(when)
 	u.checkForms(n, u.old.Levels.Max)
 }
@@ -356,6 +357,7 @@ func TestRollingUpgradeOfThreeNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.whole("after the older program was refused")
+	l.awaitKnown(u.nodes[2])
 	l.progress("in the end")
 	u.judge(l, atSource, source, everywhere)
 }

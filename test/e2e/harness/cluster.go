@@ -117,13 +117,19 @@ func (c *Cluster) RestartWith(t testing.TB, id types.BrokerID, opts ...Option) *
 // must hear of one before the next goes, or nobody is left whom it could ask.
 func (b *Broker) AwaitKnown(t testing.TB, client *kgo.Client) {
 	t.Helper()
-	id, ctx := int32(b.NodeID()), Context(t)
+	AwaitKnown(t, client, b.NodeID(), b.Addr)
+}
+
+// AwaitKnown is Broker.AwaitKnown for a node by its id and address.
+func AwaitKnown(t testing.TB, client *kgo.Client, id types.BrokerID, addr string) {
+	t.Helper()
+	ctx := Context(t)
 	Eventually(t, fmt.Sprintf("the client knows where node %d is", id), func() bool {
 		req := kmsg.NewPtrMetadataRequest() // kadm's would be answered from the client's cache
 		req.Topics = []kmsg.MetadataRequestTopic{}
 		m, err := req.RequestWith(ctx, client)
 		return err == nil && slices.ContainsFunc(m.Brokers, func(n kmsg.MetadataResponseBroker) bool {
-			return n.NodeID == id && net.JoinHostPort(n.Host, fmt.Sprint(n.Port)) == b.Addr
+			return n.NodeID == int32(id) && net.JoinHostPort(n.Host, fmt.Sprint(n.Port)) == addr
 		})
 	})
 }
