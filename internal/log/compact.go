@@ -301,9 +301,10 @@ func (l *Log) compactionFailed(err error) error {
 
 // Cleaned (R) is how far compactions depend on the log: up to where the last one stopped
 // (cleaner-offset-checkpoint), and up to the ends of transactions that reach across that, by
-// which it knew what counts (cleaner-evidence-checkpoint). It lies above the log end of a log that was opened in the middle of a cut below it: then
-// records may be gone below the log end in favour of others that are gone as well
-// (docs/adr/0027). The log says so until it begins anew.
+// which it knew what counts (cleaner-evidence-checkpoint). It lies above the log end of a
+// log that was opened in the middle of a cut below it: then records may be gone below the
+// log end in favour of others that are gone as well (docs/adr/0027). The log says so until
+// it begins anew.
 func (l *Log) Cleaned() types.Offset {
 	l.mu.Lock()
 	defer l.mu.Unlock()

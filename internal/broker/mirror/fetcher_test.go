@@ -61,7 +61,7 @@ func TestAFetcherEndsWithItsBroker(t *testing.T) {
 			t.Fatalf("%d fetchers, %+v", len(r.fetchers), list)
 		}
 		first := c.fetcher.Load()
-		time.Sleep(2 * fetcherIdle)
+		time.Sleep(2 * fetcherIdle) // the bubble's clock
 		synctest.Wait()
 		if list := r.health.list(); len(r.fetchers) != 0 || len(list) != 0 {
 			t.Errorf("%d fetchers are left, and %+v", len(r.fetchers), list)

@@ -435,14 +435,20 @@ func TestAMemberThatLostItsFolder(t *testing.T) {
 	g.voters("a", 3)
 }
 
-// TestAMemberWhoseDataIsGone: its place is there and its data isn't, as with a disk that isn't mounted.
-func TestAMemberWhoseDataIsGone(t *testing.T) {
-	g := newGrown(t)
+// startThree grows a quorum of a, b and c, one after the other.
+func (g *grown) startThree() {
+	g.t.Helper()
 	g.start("a", "")
 	g.start("b", "a")
 	g.voters("a", 2)
 	g.start("c", "a")
 	g.voters("a", 3)
+}
+
+// TestAMemberWhoseDataIsGone: its place is there and its data isn't, as with a disk that isn't mounted.
+func TestAMemberWhoseDataIsGone(t *testing.T) {
+	g := newGrown(t)
+	g.startThree()
 	f := func(name, want string) {
 		g.stop(name)
 		data, aside := filepath.Join(g.dirs[name], "etcd"), filepath.Join(g.dirs[name], "aside")
@@ -494,11 +500,7 @@ func TestTakenInAndNotStarted(t *testing.T) {
 // that doesn't know of it yet. It was taken for one that had been removed.
 func TestKilledAsItJoins(t *testing.T) {
 	g := newGrown(t)
-	g.start("a", "")
-	g.start("b", "a")
-	g.voters("a", 2)
-	g.start("c", "a")
-	g.voters("a", 3)
+	g.startThree()
 	g.stop("c")
 	if err := os.Remove(filepath.Join(g.dirs["c"], "etcd", "member", "snap", "db")); err != nil {
 		t.Fatal(err)
